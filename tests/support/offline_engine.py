@@ -24,6 +24,7 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
+from macroserve.core.strategy import Strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
@@ -107,7 +108,7 @@ class InstanceEngine(OfflineEngine):
         self._leaving.clear()
         self.finish()
 
-    def decide_by(self, name: str, *, shares_prefixes: bool | None = None) -> None:
+    def decide_by(self, chosen: str | Strategy, *, shares_prefixes: bool | None = None) -> None:
         """Let a strategy decide from now on, with an empty prefix cache, or none; None leaves it as
         it is. The engine has no request."""
         while len(self.policy.in_flight):
@@ -115,7 +116,8 @@ class InstanceEngine(OfflineEngine):
         self.llm.reset_prefix_cache()
         if shares_prefixes is not None:
             self.scheduler.kv_cache_manager.enable_caching = shares_prefixes
-        config = replace(self.policy.config, strategy=strategy(name))
+        chosen = strategy(chosen) if isinstance(chosen, str) else chosen
+        config = replace(self.policy.config, strategy=chosen)
         record = self.scheduler._cache_record
         self.scheduler.policy = policy = InstanceScheduler(config, self.policy.latency, record)
         stages = self.scheduler.parallel_config.pipeline_parallel_size

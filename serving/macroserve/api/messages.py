@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar, Union
 
 import msgspec
 
-from macroserve.core.request import Request, Slo
+from macroserve.core.request import DEFAULT_CLASS, Request, Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import BOUNDARIES
 from macroserve.core.shapes import DeviceShape, ModelShape
-from macroserve.core.status import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
 
 _T = TypeVar("_T")
 
@@ -39,6 +39,8 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     slo: Slo
     num_streamed_tokens: int = 0
     """Tokens of the prompt that an earlier instance had already streamed."""
+    slo_class: str = DEFAULT_CLASS
+    """Name of its SLO class."""
 
     def to_request(
         self,
@@ -60,6 +62,7 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
             probe=probe,
             route_id=self.route_id,
             adapter=adapter,
+            slo_class=self.slo_class,
         )
 
 
@@ -176,6 +179,9 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     queue_wait_s: float | None = None
     """Predicted seconds until the waiting requests have begun; None without an instance that takes
     requests."""
+    least_wait_s: float | None = None
+    """Predicted seconds of the prefills that wait at the instance with the fewest; None without an
+    instance, or from a cell of an earlier version."""
 
 
 class PrefixesMoved(msgspec.Struct, frozen=True, tag="prefixes_moved"):
@@ -324,6 +330,8 @@ class CellReport(msgspec.Struct, frozen=True):
     recent_cached_tokens: int = 0
     recent_decodes: int = 0
     recent_decoded_tokens: int = 0
+    recent_by_class: dict[str, Ended] = {}
+    """Requests that ended, of all SLO classes but the default one."""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+DEFAULT_CLASS = "default"
+"""Name of the SLO class of requests that belong to no other."""
+
 SLOW_PER_CENT = 1
 """Gaps between tokens, per hundred, that may be longer than the target."""
 
@@ -80,6 +83,8 @@ class Request:
     """Id under which the cell scheduler counts this attempt; empty where that is ``request_id``."""
     adapter: str | None = None
     """Name of the LoRA adapter that computes it; None for the model alone."""
+    slo_class: str = DEFAULT_CLASS
+    """Name of its SLO class, by which what has ended is counted."""
 
     def __post_init__(self) -> None:
         if self.num_prompt_tokens < 1 or self.max_new_tokens < 1:

@@ -38,6 +38,19 @@ class Pool(StrEnum):
         return cls.LP
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """A number of requests ended, and some of them met their targets."""
+
+    finished: int = 0
+    attained: int = 0
+
+    def __add__(self, other: "Ended") -> "Ended":
+        return Ended(self.finished + other.finished, self.attained + other.attained)
+
+    def __sub__(self, other: "Ended") -> "Ended":
+        return Ended(self.finished - other.finished, self.attained - other.attained)
+
+
 class InstanceStatus(msgspec.Struct, frozen=True):
     """An instance reports its state after an iteration. Times are durations, never clock
     readings."""
@@ -81,6 +94,8 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     """Requests ended so far."""
     attained: int = 0
     """Requests ended so far that met their targets."""
+    ended_by_class: dict[str, Ended] = {}
+    """Requests ended so far, of all SLO classes but the default one."""
     draining: bool = False
     iterations: int = 0
     """Iterations finished so far, including idle ones."""
@@ -164,6 +179,8 @@ class CellView(msgspec.Struct, frozen=True):
     """Requests that ended in the cell since its scheduler began; never falls."""
     attained: int = 0
     """Those of them that met their targets; never falls."""
+    ended_by_class: dict[str, Ended] = {}
+    """Requests that ended, of all SLO classes but the default one; never falls."""
     prompt_tokens: int = 0
     """Prompt tokens begun in the cell since its scheduler began, as an instance counts them; never
     falls."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Transfer(StrEnum):
@@ -21,6 +21,9 @@ class Ordering(StrEnum):
 
     FCFS = "fcfs"
     EDF = "edf"
+    SLACK = "slack"
+    """Least slack first: the deadline, less the predicted time of the prefill (Ascendra, sections
+    3.3 and 5.2)."""
     SJF = "sjf"
     """Shortest prompt first; a long one may wait for ever (Ascendra, section 5.2)."""
     LJF = "ljf"
@@ -40,6 +43,28 @@ class HybridCache(StrEnum):
     """Apt-Serve's value decides, whatever the cost."""
 
 
+class WaitingPrompt(NamedTuple):
+    """A user's own ordering sees these facts of a waiting request."""
+
+    num_tokens: int
+    """Prompt tokens to compute."""
+    arrival_s: float
+    """Time of its acceptance, seconds on the instance's clock."""
+    deadline_s: float
+    """Time at which its first token is due, on the same clock."""
+    prefill_s: float
+    """Predicted time of its prefill alone, seconds."""
+    predicted_tokens: int
+    """Tokens expected of its response."""
+    slo_class: str
+    """Name of its SLO class."""
+
+
+PromptKey = Callable[[WaitingPrompt], float]
+"""A function gives each waiting request a key; the least key is prefilled first. It is called when
+the request begins to wait, so that the order holds while all wait alike."""
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """A strategy is one set of policies; ``strategies.py`` has the named ones."""
@@ -49,7 +74,7 @@ class Strategy:
     """The batching policy, a function in ``scheduler/batching``: what an instance runs next."""
     route: Callable[..., Any]
     """The routing policy, a function in ``routing/policies``: which instance takes a request."""
-    ordering: Ordering
+    ordering: Ordering | PromptKey
     takes_turns: bool = False
     """True: instances take requests in the order of its paper, whatever beginnings of prompts they
     have, and cells go by load alone."""
@@ -79,6 +104,13 @@ class Strategy:
     3.1)."""
     kv_lending: bool = False
     """Whether reserved memory that is not used yet is lent meanwhile (EconoServe, section 3.2)."""
+
+    @property
+    def takes_orderings(self) -> bool:
+        """Return whether another ordering may take the place of its own: whether its batching
+        policy takes the waiting requests in their order."""
+        chooses = self.hybrid_cache is HybridCache.VALUE
+        return not (self.triage or self.queues_responses or chooses)
 
     @property
     def keeps_hidden(self) -> bool:

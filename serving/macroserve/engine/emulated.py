@@ -36,6 +36,7 @@ from macroserve.engine.emulated_executor import (
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.engine import EngineShape, Leave
 from macroserve.engine.hybrid_cache import SHARED, HybridCacheFit, decide_hybrid_cache
+from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
@@ -109,7 +110,7 @@ class EmulatedEngine:
         self._executor = EmulatedExecutor(truth, clock, sleep, cache)
         self._policy = InstanceScheduler(
             InstanceConfig(
-                strategy=strategy(settings.strategy),
+                strategy=ordered_strategy(settings.strategy, settings.ordering),
                 pool=pool,
                 slo=settings.slo,
                 num_blocks=self._shape.num_blocks,

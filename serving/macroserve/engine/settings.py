@@ -6,6 +6,7 @@ from typing import Any
 
 from macroserve.core.engine_sizes import SMALL, SMALL_CACHE_BYTES, EngineSizes
 from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,13 @@ class EngineSettings:
     max_model_len: int
     strategy: str
     slo: Slo
+    slo_classes: tuple[SloClass, ...] = ()
+    """Classes besides the one with the targets of ``slo``; the ingress tells which a request
+    belongs to."""
+    takes_request_targets: bool = False
+    """Whether a request may bring latency targets of its own."""
+    ordering: str = "Auto"
+    """Order of the waiting requests, as ``spec.scheduling.ordering``."""
     drop_late: bool = False
     overdue_after_s: float | None = None
     """Time after which a late request is overdue, seconds, as ``InstanceConfig``."""
@@ -67,4 +75,5 @@ class EngineSettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EngineSettings":
-        return cls(**{**values, "slo": Slo(**values["slo"])})
+        classes = tuple(map(SloClass.from_dict, values.get("slo_classes", ())))
+        return cls(**{**values, "slo": Slo(**values["slo"]), "slo_classes": classes})

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteReason, RouteRequest
 from macroserve.core.routing.ledger import IN_FLIGHT_TIMEOUT_S, CellLedger
-from macroserve.core.status import InstanceStatus, InstanceView, Phase, Pool
+from macroserve.core.status import Ended, InstanceStatus, InstanceView, Phase, Pool
 from macroserve.core.strategies import STRATEGIES, strategy
 
 STATUS = InstanceStatus(seq=1, prefill_s_per_token=0.001, num_blocks=100, free_blocks=100)
@@ -200,6 +200,7 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
         "num_blocks": 200,
         "finished": 7,
         "attained": 6,
+        "ended_by_class": {},
         "prompt_tokens": 0,
         "cached_tokens": 0,
         "decodes": 0,
@@ -253,6 +254,22 @@ def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
     ledger.observe("a", status(1, 0, 0), now=3.0, incarnation=1)
     ledger.observe("a", status(2, 1, 1), now=3.0, incarnation=1)
     assert counts() == (6, 4)
+
+
+def test_cell_view_counts_what_ended_in_each_class_since_an_instance_joined() -> None:
+    def status(seq: int, **ended: tuple[int, int]) -> InstanceStatus:
+        by_class = {name: Ended(*counts) for name, counts in ended.items()}
+        return msgspec.structs.replace(STATUS, seq=seq, ended_by_class=by_class)
+
+    ledger = ledger_of("a", "b", status=status(1, batch=(100, 90)))
+    ledger.observe("a", status(2, batch=(103, 92)), now=1.0)
+    ledger.observe("b", status(2, batch=(100, 90), chat=(2, 1)), now=1.0)
+    ledger.remove("a")
+    found = ledger.cell_view("cell-0").ended_by_class
+    assert found == {"batch": Ended(3, 2), "chat": Ended(2, 1)}
+    ledger.observe("b", status(3, batch=(101, 90), chat=(2, 1)), now=2.0)
+    assert found == {"batch": Ended(3, 2), "chat": Ended(2, 1)}, "a view does not change"
+    assert ledger.cell_view("cell-0").ended_by_class["batch"] == Ended(4, 2)
 
 
 class LedgerMachine(RuleBasedStateMachine):

@@ -169,7 +169,7 @@ def make_step(make_config, make_sequence):
             running.admit(seq, 2)
             seq.num_computed = begun_tokens
         for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
-            seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000)
+            seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000, slo=config.slo)
             running.admit(seq, 2)
             seq.emit(1, NOW - 1.0)
             if index < len(decoding):

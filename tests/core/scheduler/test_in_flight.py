@@ -81,7 +81,7 @@ def test_slow_step_counts_by_the_time_that_it_took(make_scheduler, make_request,
 def test_sequence_that_joins_after_a_slow_step_began_is_not_blamed_for_it(
     make_scheduler, make_request
 ):
-    scheduler = make_scheduler()
+    scheduler = make_scheduler("vllm")
     slo = Slo(1.0, 0.1, tbt_s=0.05)
     scheduler.add_request(make_request("old", slo=slo), 0.0)
     begin(scheduler, 0.0, old=1)

@@ -1,11 +1,15 @@
 """An iteration chooses among candidates: triage defers some, and memory is reserved for others."""
 
+from math import inf
+
 import pytest
 from support.linear_latency import NOW
 
+from macroserve.core.request import Slo
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import RESERVED_TTFTS
 from macroserve.core.scheduler.iteration import Plan
+from macroserve.core.scheduler.sequence import State
 
 
 @pytest.mark.parametrize(
@@ -277,3 +281,49 @@ def test_work_of_a_plan_counts_only_decodes_that_run(
         step.inputs.decoding["d0"].cache = CacheKind.HIDDEN
     work = step.inputs.work(Plan((), decodes, "these run"))
     assert work == latency.work((), len(decodes), context, hidden)
+
+
+INTERACTIVE, BATCH = Slo(1.0, 0.05), Slo(30.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "is_overdue"),
+    [
+        ({INTERACTIVE: 1.9, BATCH: 59.0}, False),
+        ({INTERACTIVE: 2.1, BATCH: 1.0}, True),
+        ({INTERACTIVE: 0.1, BATCH: 61.0}, True),
+    ],
+)
+def test_prompt_is_overdue_by_its_own_target(make_step, make_sequence, waited_s, is_overdue):
+    step = make_step("unified", [1.0], prefilled_s=5.0)
+    queue = step.inputs.waiting
+    for index, (slo, seconds) in enumerate(waited_s.items()):
+        queue.add(make_sequence(f"w{index}", index, arrival_s=NOW - seconds, slo=slo))
+    assert step.inputs.overdue is step.inputs.starved is is_overdue
+    for seq in [*queue]:
+        queue.remove(seq)
+    assert not step.inputs.overdue
+
+
+def test_begun_prompt_is_overdue_by_its_own_target(make_step, make_sequence):
+    step = make_step("unified", [1.0])
+    for name, slo, is_overdue in (("batch", BATCH, False), ("interactive", INTERACTIVE, True)):
+        seq = make_sequence(name, arrival_s=NOW - 3.0, slo=slo)
+        step.inputs.running.admit(seq, 2)
+        assert step.inputs.overdue is is_overdue
+
+
+def test_step_keeps_the_tightest_time_between_tokens_of_its_decodes(make_step, make_sequence):
+    step = make_step("unified", [0.5], waiting=[400])
+    with_none = [pick.num_tokens for pick in step.plan().picks]
+    assert step.inputs.decoding.min_tbt_s == inf
+    for tbt_s in (0.09, 0.06, 0.2):
+        seq = make_sequence(f"steady-{tbt_s}", slo=Slo(1.0, 0.1, tbt_s))
+        step.inputs.running.admit(seq, 2)
+        seq.emit(1, NOW)
+        step.inputs.running.start_decoding(seq)
+    assert step.inputs.decoding.min_tbt_s == 0.06
+    steady = [pick.num_tokens for pick in step.plan().picks]
+    assert with_none and steady < with_none
+    step.inputs.running.remove(step.inputs.decoding["steady-0.06"], State.FINISHED)
+    assert step.inputs.decoding.min_tbt_s == 0.09

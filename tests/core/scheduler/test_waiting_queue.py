@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.waiting import WaitingQueue
-from macroserve.core.strategy import Ordering
+from macroserve.core.strategy import Ordering, WaitingPrompt
 
 
 def names(sequences):
@@ -19,7 +19,12 @@ arrivals = st.lists(
 )
 
 
-@pytest.mark.parametrize("ordering", Ordering)
+def by_own_key(prompt: WaitingPrompt) -> float:
+    """Return a key that is another one than those of all named orderings."""
+    return prompt.num_tokens % 7
+
+
+@pytest.mark.parametrize("ordering", [*Ordering, by_own_key])
 @given(arrivals, st.lists(st.integers(0, 29)))
 def test_waiting_queue_after_any_operations_equals_a_sorted_list(
     make_sequence, ordering, wanted, leaving
@@ -31,6 +36,7 @@ def test_waiting_queue_after_any_operations_equals_a_sorted_list(
             index,
             arrival_s=arrival_s,
             prompt=prompt + 1,
+            cost_s=prompt / 10,
             slo=Slo(ttft_s, 0.1),
             streamed=int(streaming),
         )
@@ -48,6 +54,8 @@ def test_waiting_queue_after_any_operations_equals_a_sorted_list(
             Ordering.EDF: seq.deadline_s,
             Ordering.SJF: seq.num_prompt,
             Ordering.LJF: -seq.num_prompt,
+            Ordering.SLACK: seq.deadline_s - seq.prefill_s,
+            by_own_key: seq.num_prompt % 7,
         }[ordering]
         return (1, key, seq.ordinal)
 

@@ -16,7 +16,7 @@ from macroserve.core.routing.prefixes import HeldKey, PrefixRecord
 from macroserve.core.routing.queue_wait import cell_queue_wait_s
 from macroserve.core.routing.route import route
 from macroserve.core.routing.sessions import SessionRecord
-from macroserve.core.status import UNHEARD, CellView, InstanceStatus, InstanceView, Pool
+from macroserve.core.status import UNHEARD, CellView, Ended, InstanceStatus, InstanceView, Pool
 from macroserve.core.strategy import Strategy
 
 IN_FLIGHT_TIMEOUT_S = 10.0
@@ -60,6 +60,7 @@ class CellLedger:
         self._prefixes = PrefixRecord()
         self._sessions = SessionRecord()
         self._finished = self._attained = self._prompt_tokens = self._cached_tokens = 0
+        self._ended_by_class: dict[str, Ended] = {}
         self._decodes = self._decoded_tokens = 0
         self._lost_tokens = self._moved_tokens = 0
 
@@ -131,6 +132,10 @@ class CellLedger:
         if view.heard:
             self._finished += status.finished - view.status.finished
             self._attained += status.attained - view.status.attained
+            for slo_class, ended in status.ended_by_class.items():
+                before = view.status.ended_by_class.get(slo_class, Ended())
+                so_far = self._ended_by_class.get(slo_class, Ended())
+                self._ended_by_class[slo_class] = so_far + ended - before
             self._prompt_tokens += status.prompt_tokens - view.status.prompt_tokens
             self._cached_tokens += status.cached_tokens - view.status.cached_tokens
             self._decodes += status.decodes - view.status.decodes
@@ -211,6 +216,13 @@ class CellLedger:
         )
 
     @property
+    def least_wait_s(self) -> float | None:
+        """Return the predicted seconds of the prefills that wait at, or are on their way to, the
+        instance with the fewest; None without an instance."""
+        waits_s = [v.status.waiting_prefill_s + v.in_flight_prefill_s for v in self._views.values()]
+        return min(waits_s, default=None)
+
+    @property
     def queue_wait_s(self) -> float | None:
         """Return the wait in the cell's queue, as ``queue_wait.cell_queue_wait_s`` defines it."""
         return cell_queue_wait_s(self._views.values())
@@ -240,6 +252,7 @@ class CellLedger:
             decode_step_s=fmean([s.decode_step_s for s in ready]) if ready else 0.0,
             finished=self._finished,
             attained=self._attained,
+            ended_by_class=dict(self._ended_by_class),
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
             decodes=self._decodes,

@@ -36,3 +36,6 @@ class LoadReport(msgspec.Struct, frozen=True):
     """Maximum sequences of a batch; None before an instance was asked."""
     max_batch_tokens: int | None = None
     """Maximum tokens of a batch; None before an instance was asked."""
+    classes: tuple[str, ...] = ()
+    """Names of the SLO classes of the requests of ``lengths``; empty where all are of the default
+    one."""

@@ -19,7 +19,7 @@ class AdapterSlots:
             return
         adapters = [name for name, num_users in inputs.running.adapters.items() if num_users]
         oldest = inputs.waiting.oldest()
-        if oldest and oldest.arrival_s < inputs.overdue_s:
+        if oldest and oldest.overdue_from_s < inputs.now:
             adapters.append(oldest.request.adapter)
         self._held.update(filter(None, adapters))
 

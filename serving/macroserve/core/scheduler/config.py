@@ -22,7 +22,8 @@ class InstanceConfig:
     strategy: Strategy
     pool: Pool
     slo: Slo
-    """The instance's own targets, for bounds on waiting; each request brings its own as well."""
+    """The targets of the default class, for bounds that are not one request's; each request brings
+    its own."""
     num_blocks: int
     """Blocks of the KV cache."""
     block_size: int

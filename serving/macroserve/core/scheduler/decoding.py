@@ -5,7 +5,7 @@ less to come. The change is stored once for all, and applied to a sequence when 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
@@ -61,6 +61,7 @@ class Decoding:
         self._num_steps = 0
         self.last_step_s = 0.0
         self._num_slow: dict[float | None, int] = {}
+        self._tbts_s = Counter[float | None]()
         self.num_added = 0
         self._paces: dict[float, _TpotGroup] = {}
         self._fresh: dict[_Entry, None] = {}
@@ -201,6 +202,12 @@ class Decoding:
         """Return the tightest TPOT target, seconds; infinite if no sequence decodes."""
         return min(chain(self._paces, [entry.seq.tpot_s for entry in self._fresh]), default=inf)
 
+    @property
+    def min_tbt_s(self) -> float:
+        """Return the tightest TBT target, seconds; infinite if no sequence that decodes has one."""
+        targets_s = self._tbts_s.items()
+        return min((tbt_s for tbt_s, num in targets_s if num and tbt_s is not None), default=inf)
+
     def start_clocks(self, now: float) -> None:
         """Count the time per token from ``now`` for sequences with only their first token out."""
         for entry in self._fresh:
@@ -312,6 +319,7 @@ class Decoding:
         seq = entry.seq
         entry.as_of_step = self._num_steps
         entry.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
+        self._tbts_s[seq.request.slo.tbt_s] += 1
         self.num_tokens += seq.num_tokens
         self.num_remaining += seq.predicted_tokens - seq.num_emitted
         if seq.cache is CacheKind.HIDDEN:
@@ -341,6 +349,7 @@ class Decoding:
 
     def _leave(self, entry: _Entry) -> None:
         seq = self._synced(entry)
+        self._tbts_s[seq.request.slo.tbt_s] -= 1
         self.num_tokens -= seq.num_tokens
         self.num_remaining -= seq.predicted_tokens - seq.num_emitted
         if seq.cache is CacheKind.HIDDEN:

@@ -99,11 +99,6 @@ class IterationInputs:
         return self.running.decoding
 
     @property
-    def overdue_s(self) -> float:
-        """Return the time before which a prompt that has waited too long arrived, seconds."""
-        return self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
-
-    @property
     def decode_token_s(self) -> float:
         """Return the predicted time per token of steps with all decodes and nothing else,
         seconds."""
@@ -116,17 +111,18 @@ class IterationInputs:
 
     @property
     def overdue(self) -> bool:
-        """Return whether some prompt has waited too long."""
-        limit_s = self.overdue_s
-        oldest_s = self.waiting.oldest_arrival_s()
-        return (oldest_s is not None and oldest_s < limit_s) or any(
-            seq.arrival_s < limit_s for seq in self.running.prefilling.values()
+        """Return whether some prompt has waited too long, as measured by its own target."""
+        now = self.now
+        return self.waiting.overdue_from_s < now or any(
+            seq.overdue_from_s < now for seq in self.running.prefilling.values()
         )
 
     @property
     def starved(self) -> bool:
-        """Return whether some prompt has waited too long while no other was prefilled."""
-        return self.prefilled_s < self.overdue_s and self.overdue
+        """Return whether some prompt has waited too long while no other was prefilled for as long
+        as the instance's own target allows."""
+        limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
+        return self.prefilled_s < limit_s and self.overdue
 
     def hit(self, seq: Sequence) -> Hit:
         """Return what the prefix cache has of a waiting prompt.

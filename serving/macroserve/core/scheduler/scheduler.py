@@ -273,7 +273,8 @@ class InstanceScheduler:
         if self.config.drop_late:
             num_late = self.waiting.num_due_before(now)
             late = self.waiting.by_deadline.seqs[:num_late]
-            self._tally.finished += num_late
+            for seq in late:
+                self._tally.end(seq.request, attained=False)
             return self._hand_back(late, HandBackReason.DROP)
         return []
 
@@ -360,8 +361,7 @@ class InstanceScheduler:
                     continue
                 seq.num_emitted -= self.in_flight.tokens_of(request_id)
                 self.lengths.observe(seq.request, seq.num_emitted)
-                self._tally.finished += 1
-                self._tally.attained += seq.attained(now)
+                self._tally.end(seq.request, attained=seq.attained(now))
 
     def _start_decoding(self, seq: Sequence) -> None:
         """Let a prefilled sequence decode here, or on another instance if the strategy moves KV

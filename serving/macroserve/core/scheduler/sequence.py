@@ -5,6 +5,7 @@ from math import inf
 
 from macroserve.core.request import Request
 from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.config import OVERDUE_TTFTS
 
 
 class State(Enum):
@@ -184,6 +185,11 @@ class Sequence:
     def start_by_s(self) -> float:
         """Return when its prefill has to begin or continue to meet its deadline."""
         return self.deadline_s - self.service_s * self.share_left
+
+    @property
+    def overdue_from_s(self) -> float:
+        """Return when it will have waited too long for its prefill."""
+        return self.arrival_s + OVERDUE_TTFTS * self.request.slo.ttft_s
 
     @property
     def is_streaming(self) -> bool:

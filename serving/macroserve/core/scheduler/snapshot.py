@@ -4,11 +4,11 @@ from itertools import chain
 from math import isinf
 
 from macroserve.core.latency import LatencyModel
-from macroserve.core.request import Request
+from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.waiting import WaitingQueue
-from macroserve.core.status import InstanceStatus, Phase
+from macroserve.core.status import Ended, InstanceStatus, Phase
 
 
 class Tally:
@@ -20,6 +20,7 @@ class Tally:
         self.iterations = 0
         self.finished = 0
         self.attained = 0
+        self.ended_by_class: dict[str, Ended] = {}
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.admitted: list[str] = []
@@ -27,6 +28,14 @@ class Tally:
     def admit(self, request: Request) -> None:
         """Note that the instance took a request in, by the id that its cell scheduler knows."""
         self.admitted.append(request.route_id or request.request_id)
+
+    def end(self, request: Request, *, attained: bool) -> None:
+        """Count a request that has ended."""
+        self.finished += 1
+        self.attained += attained
+        if request.slo_class != DEFAULT_CLASS:
+            so_far = self.ended_by_class.get(request.slo_class, Ended())
+            self.ended_by_class[request.slo_class] = so_far + Ended(1, int(attained))
 
 
 def snapshot(
@@ -83,6 +92,7 @@ def snapshot(
         admitted=admitted,
         finished=tally.finished,
         attained=tally.attained,
+        ended_by_class=dict(tally.ended_by_class),
         draining=draining,
         iterations=tally.iterations,
         prompt_tokens=tally.prompt_tokens,

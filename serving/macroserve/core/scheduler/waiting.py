@@ -1,12 +1,13 @@
 """The waiting requests are kept in order as they come and go."""
 
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop
+from math import inf
 
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.strategy import Ordering
+from macroserve.core.strategy import Ordering, PromptKey, WaitingPrompt
 
 
 class SortedRequests:
@@ -56,7 +57,7 @@ class WaitingQueue:
         promised_tokens: tokens of late requests that may be prefilled before all others.
     """
 
-    def __init__(self, ordering: Ordering) -> None:
+    def __init__(self, ordering: Ordering | PromptKey) -> None:
         self.by_arrival = SortedRequests()
         self.by_deadline = SortedRequests()
         self.resumed = SortedRequests()
@@ -65,14 +66,16 @@ class WaitingQueue:
         self.prefill_s = 0.0
         self.cost_s = 0.0
         self.predicted_tokens = 0
-        self._by_length = SortedRequests()
-        self._sign = -1 if ordering is Ordering.LJF else 1
-        self._ordered = {
-            Ordering.FCFS: self.by_arrival,
-            Ordering.EDF: self.by_deadline,
-            Ordering.SJF: self._by_length,
-            Ordering.LJF: self._by_length,
-        }[ordering]
+        self._overdue_from_s = array("d")
+        self._by_key = SortedRequests()
+        self._keys: dict[Sequence, float] = {}
+        self._key = _key(ordering)
+        if ordering is Ordering.FCFS:
+            self._ordered = self.by_arrival
+        elif ordering is Ordering.EDF:
+            self._ordered = self.by_deadline
+        else:
+            self._ordered = self._by_key
         self.promised_tokens = 0.0
 
     def __len__(self) -> int:
@@ -89,8 +92,10 @@ class WaitingQueue:
         else:
             self.by_arrival.add(seq.arrival_s, seq)
             self.by_deadline.add(seq.deadline_s, seq)
-            if self._ordered is self._by_length:
-                self._by_length.add(self._sign * seq.num_to_prefill, seq)
+            if self._ordered is self._by_key:
+                self._keys[seq] = key = self._key(seq)
+                self._by_key.add(key, seq)
+        insort(self._overdue_from_s, seq.overdue_from_s)
         self.num_tokens += seq.num_to_prefill
         self.num_prompt_tokens += seq.num_prompt
         self.prefill_s += seq.prefill_s
@@ -103,8 +108,9 @@ class WaitingQueue:
         else:
             self.by_arrival.remove(seq.arrival_s, seq)
             self.by_deadline.remove(seq.deadline_s, seq)
-            if self._ordered is self._by_length:
-                self._by_length.remove(self._sign * seq.num_to_prefill, seq)
+            if self._ordered is self._by_key:
+                self._by_key.remove(self._keys.pop(seq), seq)
+        del self._overdue_from_s[bisect_left(self._overdue_from_s, seq.overdue_from_s)]
         self.num_tokens -= seq.num_to_prefill
         self.num_prompt_tokens -= seq.num_prompt
         self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
@@ -127,6 +133,11 @@ class WaitingQueue:
         oldest = self.oldest()
         return None if oldest is None else oldest.arrival_s
 
+    @property
+    def overdue_from_s(self) -> float:
+        """Return when the first of them is overdue; infinite without any."""
+        return self._overdue_from_s[0] if self._overdue_from_s else inf
+
     def num_due_before(self, moment_s: float) -> int:
         """Return how many of ``by_deadline`` are due before a moment; they are late if the moment
         is now."""
@@ -145,6 +156,34 @@ class WaitingQueue:
         heapify(worth)
         while worth:
             yield heappop(worth)[2]
+
+
+def _key(ordering: Ordering | PromptKey) -> Callable[[Sequence], float]:
+    """Return the function that gives a waiting request its place, the least first."""
+    match ordering:
+        case Ordering.FCFS:
+            return lambda seq: seq.arrival_s
+        case Ordering.EDF:
+            return lambda seq: seq.deadline_s
+        case Ordering.SLACK:
+            return lambda seq: seq.deadline_s - seq.prefill_s
+        case Ordering.SJF:
+            return lambda seq: seq.num_to_prefill
+        case Ordering.LJF:
+            return lambda seq: -seq.num_to_prefill
+        case own:
+            return lambda seq: own(_facts(seq))
+
+
+def _facts(seq: Sequence) -> WaitingPrompt:
+    return WaitingPrompt(
+        seq.num_to_prefill,
+        seq.arrival_s,
+        seq.deadline_s,
+        seq.prefill_s,
+        seq.predicted_tokens,
+        seq.request.slo_class,
+    )
 
 
 def _is_resumed(seq: Sequence) -> bool:

@@ -16,6 +16,7 @@ from macroserve.core.status import Pool
 from macroserve.engine.cache_decision import CacheDecision
 from macroserve.engine.engine import EngineShape, Leave
 from macroserve.engine.exits import ended
+from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
@@ -60,6 +61,7 @@ class VllmEngine:
         args = engine_args(self._settings, self._pool, status_path)
         check_parallel(args)
         check_host_cache(args)
+        ordered_strategy(self._settings.strategy, self._settings.ordering)
         args, self._hybrid = with_caches(args, self._settings)
         self._llm = _started(args)
         # Ingresses have checked the constraints, so this process's loop compiles none.

@@ -90,6 +90,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
         additional_config={
             OPTIONS_KEY: {
                 "strategy": settings.strategy,
+                "ordering": settings.ordering,
                 "pool": pool.value,
                 "slo": asdict(settings.slo),
                 "drop_late": settings.drop_late,

@@ -24,9 +24,9 @@ from macroserve.core.scheduler.config import CHUNK_TOKENS, InstanceConfig
 from macroserve.core.scheduler.rounds import Rounds
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
-from macroserve.core.strategies import strategy
 from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
+from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.vllm import ENGINE_NICENESS, OPTIONS_KEY
@@ -106,7 +106,7 @@ class MacroserveScheduler(ExactScheduler):
         num_stages = self.parallel_config.pipeline_parallel_size
         self.policy = InstanceScheduler(
             InstanceConfig(
-                strategy=strategy(options["strategy"]),
+                strategy=ordered_strategy(options["strategy"], options["ordering"]),
                 pool=Pool(options["pool"]),
                 slo=self._slo,
                 # vLLM keeps one block of the pool as its null block.

@@ -78,8 +78,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     even_s = min(error * inputs.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
     budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(inputs, target_s)
     budget_s = min(budget_s, MAX_STEP_TPOTS * target_s)
-    if tbt_s := inputs.config.slo.tbt_s:
-        budget_s = min(budget_s, TBT_SHARE * tbt_s)
+    budget_s = min(budget_s, TBT_SHARE * inputs.decoding.min_tbt_s)
     rebuild_s = inputs.latency.rebuild_s(inputs.decoding.num_hidden_tokens)
     chunk = inputs.latency.prefill_tokens_within(
         budget_s / error - rebuild_s,
