@@ -7,6 +7,7 @@ from support.manifests import AUTOSCALING, GOOD, edited
 
 from macroserve.api.manifest import parse
 from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 from macroserve.core.strategies import STRATEGIES
 
 
@@ -106,3 +107,23 @@ def test_memory_sizes_with_units_are_parsed_to_bytes(number: int, unit: str) -> 
     manifest = parse(edited(("spec.engine.kvCacheMemory", f"{number}{unit}")))
     power = ["KiB", "MiB", "GiB", "TiB"].index(unit) + 1
     assert manifest.spec.engine.kv_cache_bytes == number * 1024**power
+
+
+def test_manifest_with_classes_gives_each_its_targets() -> None:
+    chat = {"name": "chat", "ttft": "1s", "tpot": "50ms", "models": ["llama", "llama-chat"]}
+    batch = {"name": "batch", "ttft": "30s", "tpot": "500ms", "tbt": "2s"}
+    batch |= {"attainment": 0.7, "share": 0.25}
+    manifest = parse(
+        edited(
+            ("spec.slo.attainment", 0.95),
+            ("spec.slo.classes", [chat, batch]),
+            ("spec.slo.allowRequestTargets", True),
+            ("spec.api.servedNames", ["llama-chat"]),
+        )
+    )
+    assert manifest.slo == Slo(2.0, 0.1)
+    assert manifest.slo_classes == (
+        SloClass(name="chat", slo=Slo(1.0, 0.05), attainment=0.95, models=("llama", "llama-chat")),
+        SloClass(name="batch", slo=Slo(30.0, 0.5, 2.0), attainment=0.7, share=0.25),
+    )
+    assert manifest.spec.slo.allow_request_targets

@@ -139,6 +139,7 @@ def bounds(schema: dict[str, Any]) -> dict[str, object]:
     return found
 
 
+CLASS = {"name": "chat", "ttft": "1s", "tpot": "50ms"}
 CASES = [
     ("spec.model.source", ["tiny", "org/model", "", None, 7]),
     ("spec.model.servedName", ["chat", "", ["a"]]),
@@ -168,10 +169,40 @@ CASES = [
     ("spec.slo.tbt", ["200ms", "1 s", "s", 5]),
     ("spec.slo.tpot", ["1s", "1..5s", "1.s", ".5s", "1us", "1S", "٣s", "9" * 400 + "h"]),
     ("spec.slo.attainment", [0.9, 0.01, 1, 0, "90%"]),
+    ("spec.slo.allowRequestTargets", [True, "yes"]),
+    (
+        "spec.slo.classes",
+        [
+            [],
+            [CLASS],
+            [CLASS | {"tbt": "200ms", "attainment": 0.5, "share": 0.5, "models": ["llama"]}],
+            [CLASS | {"name": "a" * 32}],
+            [CLASS | {"name": "a" * 33}],
+            [CLASS | {"name": "-a"}],
+            [CLASS | {"attainment": 1}],
+            [CLASS | {"share": 0}],
+            [CLASS | {"models": [""]}],
+            [CLASS | {"models": "llama"}],
+            [CLASS | {"weight": 1}],
+            [CLASS | {"name": f"c{i}"} for i in range(17)],
+            [{"name": "chat"}],
+            {},
+        ],
+    ),
     ("spec.instances", [1, 1000, 0, "3", 1.5]),
     ("spec.mitosis.lowerBound", [1, 0]),
     ("spec.priority.highPriorityRatio", ["Auto", 0, 0.33, 1, -0.1, "auto", "Automatic"]),
     ("spec.scheduling.strategy", ["vllm", "fastest", ["vllm"]]),
+    (
+        "spec.scheduling",
+        [
+            {"strategy": "ascendra", "ordering": text}
+            for text in (
+                *("Auto", "FCFS", "EDF", "Slack", "SJF", "LJF", "a.b_1:c", "m:f"),
+                *("edf", "", "module", "a:b:c", "a b:c", ":f", "m:", "a..b:c", "1m:f", "ä:f", 7),
+            )
+        ],
+    ),
     ("spec.scheduling.dropLate", [True, "yes"]),
     ("spec.scheduling.maxQueueWait", ["5m", "1h", "5", 300]),
     ("spec.scheduling.overdueAfter", ["20s", "1h", "20", 20]),

@@ -18,6 +18,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 prepare_environment()
 
 from support.pictures import base64_of, image, text, user  # noqa: E402
+from support.slo_classes import default_class  # noqa: E402
 from vllm.v1.outputs import LogprobsTensors  # noqa: E402
 
 from macroserve.engine.vllm import frontend  # noqa: E402
@@ -30,6 +31,7 @@ from macroserve.engine.vllm.prompt_logprobs import packed  # noqa: E402
 from macroserve.serving.ingress.body_limit import BodyLimit  # noqa: E402
 from macroserve.serving.ingress.error_shape import ErrorShape  # noqa: E402
 from macroserve.serving.ingress.request_check import RequestCheck  # noqa: E402
+from macroserve.serving.ingress.request_targets import RequestTargets  # noqa: E402
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -93,7 +95,8 @@ async def ingress(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ing
     streamer = Streamer()
     llm = RemoteLLM(frontend_config(settings), streamer, lambda: None, GrammarChecks(settings))
     app = await text_app(llm, settings)
-    app = ErrorShape(BodyLimit(RequestCheck(app, limits_of(llm, app))))
+    targets = RequestTargets(default_class(settings.slo), (), takes_numbers=False)
+    app = ErrorShape(BodyLimit(RequestCheck(app, limits_of(llm, app), targets)))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         yield Ingress(http, streamer)

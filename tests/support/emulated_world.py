@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from support.ingress_counts import counted
 from support.keys import live, source
+from support.slo_classes import default_class
 
 from macroserve.api.messages import InstanceIdentity, InstanceReport
 from macroserve.core.request import Slo
@@ -136,8 +138,7 @@ class World:
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the value of an ingress metric, or 0 if nothing was counted."""
-        labels = {"namespace": "default", "macroinstance": "test", **labels}
-        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+        return counted(self.metrics, name, **labels)
 
     def reports(self) -> list[InstanceReport]:
         """Return the reports of all instances in all cells."""
@@ -161,7 +162,8 @@ async def running(
 ) -> AsyncIterator[World]:
     """Run a world of cells: `cells` gives the pools of their instances, by cell and instance."""
     world = World(replace(settings, **changes), grace_s)
-    world.metrics = IngressMetrics("default", "test", 0.9)
+    default = default_class(world.settings.slo)
+    world.metrics = IngressMetrics("default", "test", [default])
 
     async def discover() -> dict[str, str]:
         if world.discovery_error:
@@ -171,7 +173,7 @@ async def running(
     world.directory = CellDirectory(discover, live(), strategy(world.settings.strategy))
     world.dispatcher = Dispatcher(
         world.directory,
-        world.settings.slo,
+        default,
         live(),
         world.metrics,
         world.settings.served_name,

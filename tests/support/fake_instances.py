@@ -6,12 +6,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from support.ingress_counts import counted
 from support.keys import live
+from support.slo_classes import default_class
 
 from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
-from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
@@ -129,8 +130,7 @@ class Fakes:
     stopped: list[bytes]
 
     def metric(self, name: str, **labels: str) -> float:
-        labels = {"namespace": "default", "macroinstance": "test", **labels}
-        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+        return counted(self.metrics, name, **labels)
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ async def fakes(
     """Instances by name; None is an address at which nobody listens. on_stopped: what all answer
     to the notice of a stop string. strangers: those who do not prove their answers."""
     directory, calls, stopped = FakeDirectory(), [], []
-    metrics = IngressMetrics("default", "test", 0.9)
+    metrics = IngressMetrics("default", "test", [default_class()])
     async with AsyncExitStack() as stack:
         for name, behavior in behaviors.items():
             port = await _serve(
@@ -155,7 +155,7 @@ async def fakes(
             directory.members[name] = messages.Member(name, address, Pool.LP, 1)
         dispatcher = Dispatcher(
             directory,
-            Slo(5.0, 0.1),
+            default_class(),
             live(),
             metrics,
             "model",

@@ -6,6 +6,7 @@ with snake_case names and units. Every field has a phrase for its valid values; 
 one sentence made of the field's path, the given value and that phrase.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -22,10 +23,12 @@ from macroserve.api.adapters import Adapters
 from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, Api, DnsName, Seconds
 from macroserve.api.engine import Count, Engine
 from macroserve.api.part import Part
+from macroserve.api.slo import ABOVE_ZERO, SloTargets, Target
 from macroserve.api.validation_errors import must_be, sentences, shown
 from macroserve.core.request import Slo
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.slo_class import SloClass
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 
@@ -59,9 +62,17 @@ def _strategy_name(value: object) -> object:
     return value
 
 
+def _ordering(value: object) -> object:
+    if not isinstance(value, str) or not (value in NAMED_ORDERINGS or _FUNCTION.fullmatch(value)):
+        raise ValueError
+    return value
+
+
+NAMED_ORDERINGS = ("Auto", "FCFS", "EDF", "Slack", "SJF", "LJF")
+ORDERINGS = f"{', '.join(NAMED_ORDERINGS)} or a function such as package.module:function"
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
 Text = Annotated[str, Field(min_length=1, description=NOT_EMPTY)]
-ABOVE_ZERO = "a duration above zero such as 5s, 100ms or 1m30s"
-Target = Annotated[Seconds, Field(gt=0, description=ABOVE_ZERO)]
 Delay = Annotated[Seconds, Field(description="a duration such as 0s, 300s or 1m30s")]
 
 
@@ -86,20 +97,6 @@ class Model(Part):
     max_model_len: int = Field(ge=16, description="a whole number of tokens, at least 16")
     """Longest prompt and response together, tokens."""
     adapters: Adapters = Field(default_factory=list)
-
-
-class SloTargets(Part):
-    """SLO targets are the latency targets of a request, and the share of requests that should meet
-    all of them."""
-
-    ttft_s: Target = Field(alias="ttft")
-    """Time to first token, seconds."""
-    tpot_s: Target = Field(alias="tpot")
-    """Mean time per output token after the first, seconds."""
-    tbt_s: Target | None = Field(default=None, alias="tbt", description=ABOVE_ZERO)
-    """Time between two tokens that 99 % of the gaps in a response keep, seconds."""
-    attainment: float = Field(default=0.9, gt=0, lt=1, description="a number above 0 and below 1")
-    """Share of requests that should meet all targets."""
 
 
 class Mitosis(Part):
@@ -132,6 +129,11 @@ class Scheduling(Part):
     strategy: Annotated[str, PlainValidator(_strategy_name)] = Field(
         default="unified", description=f"one of {', '.join(STRATEGIES)}"
     )
+    ordering: Annotated[str, PlainValidator(_ordering)] = Field(
+        default="Auto", description=ORDERINGS
+    )
+    """Order of the waiting requests: the strategy's own, a named one, or a function of the user's
+    as ``package.module:function``; see ``engine.ordering``."""
     drop_late: bool = Field(default=False, description="true or false")
     """Whether waiting requests past their TTFT target are dropped (Ascendra, under overload)."""
     overdue_after_s: Target | None = Field(
@@ -140,6 +142,14 @@ class Scheduling(Part):
     """Time after which a late request that triage puts behind others is overdue, seconds."""
     max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
     """Longest predicted wait, seconds; requests that would wait longer are refused."""
+
+    @field_validator("ordering")
+    @classmethod
+    def _may_order(cls, ordering: str, info: ValidationInfo) -> str:
+        name = info.data.get("strategy")
+        if ordering != "Auto" and name in STRATEGIES and not STRATEGIES[name].takes_orderings:
+            raise must_be(f"Auto with the strategy {name}, which orders requests itself")
+        return ordering
 
 
 class Stabilization(Part):
@@ -230,6 +240,19 @@ class Manifest(Part):
                 raise must_be(f"one whose model.adapters have names of their own: {name} is not")
         return spec
 
+    @field_validator("spec")
+    @classmethod
+    def _classes_of_models(cls, spec: Spec, info: ValidationInfo) -> Spec:
+        metadata: Metadata | None = info.data.get("metadata")
+        own = spec.model.served_name or (metadata and metadata.name)
+        known = {own, *spec.api.served_names, *(each.name for each in spec.model.adapters)}
+        for each in spec.slo.classes:
+            if unknown := next((model for model in each.models if model not in known), None):
+                raise must_be(
+                    f"one whose slo.classes name models that are served: {shown(unknown)} is not"
+                )
+        return spec
+
     @property
     def name(self) -> str:
         return self.metadata.name
@@ -246,8 +269,13 @@ class Manifest(Part):
 
     @property
     def slo(self) -> Slo:
-        slo = self.spec.slo
-        return Slo(slo.ttft_s, slo.tpot_s, slo.tbt_s)
+        """Return the targets of the default class."""
+        return self.spec.slo.slo
+
+    @property
+    def slo_classes(self) -> tuple[SloClass, ...]:
+        """Return the SLO classes besides the default one."""
+        return self.spec.slo.slo_classes()
 
     @property
     def strategy(self) -> Strategy:

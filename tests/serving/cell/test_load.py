@@ -139,3 +139,21 @@ def test_load_of_a_deleted_cell_keeps_its_times() -> None:
         (10, 2),
         (20, 5),
     ]
+
+
+def test_load_sample_keeps_the_class_of_each_request() -> None:
+    load = recorder()
+    load.add(100, 10, START_S + 1)
+    assert load.report(START_S + 20).classes == (), "all are of the default class"
+    load.add(900, 20, START_S + 2, "batch")
+    report = load.report(START_S + 20)
+    assert [*zip(report.lengths, report.classes, strict=True)] == [
+        ((100, 10), "default"),
+        ((900, 20), "batch"),
+    ]
+    assert aged(report, 10).classes == report.classes
+    assert aged(report, 600).classes == ()
+    plain = LoadReport(10, (LoadBucket(0, 2, 10, 5),), ((1, 1),) * 2)
+    summed = total([report, plain], random.Random(0))
+    found = set(zip(summed.lengths, summed.classes, strict=True))
+    assert found == {((100, 10), "default"), ((900, 20), "batch"), ((1, 1), "default")}

@@ -12,6 +12,7 @@ from macroserve.serving.ingress.api_keys import (
     MAX_FILE_BYTES,
     ApiKeysError,
     ApiKeySource,
+    KnownKey,
     LiveApiKeys,
     environment_source,
     parse_keys,
@@ -114,11 +115,11 @@ def mount(folder: Path, version: str, **files: str) -> None:
 
 def test_keys_are_those_of_all_files_of_a_mounted_secret(tmp_path: Path) -> None:
     mount(tmp_path, "..1", team_a="a1\na2\n", team_b="b1")
-    assert read_keys(tmp_path) == ("a1", "a2", "b1")
+    assert [*read_keys(tmp_path).values()] == [("a1", "a2"), ("b1",)]
 
 
 def allowed(ring: LiveApiKeys, *keys: str) -> list[bool]:
-    return [ring.allows(bearer(key)) for key in keys]
+    return [ring.find(bearer(key)) is not None for key in keys]
 
 
 def test_changed_secret_is_taken_over(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_keys_follow_the_file_without_a_signal(
         task = asyncio.create_task(ring.follow())
         path.write_text("new")
         async with asyncio.timeout(10):
-            while not ring.allows(bearer("new")):  # noqa: ASYNC110 - only the ring tells
+            while not ring.find(bearer("new")):  # noqa: ASYNC110 - only the ring tells
                 await asyncio.sleep(0)
         task.cancel()
 
@@ -181,7 +182,38 @@ def test_ring_without_a_key_cannot_be_made(tmp_path: Path) -> None:
 
 def test_x_api_key_counts_only_where_anthropic_clients_call() -> None:
     ring = LiveApiKeys(environment_source("one"))
-    assert ring.allows({"x-api-key": "one"}, takes_x_api_key=True)
-    assert not ring.allows({"x-api-key": "one"})
-    assert not ring.allows({"x-api-key": "other"}, takes_x_api_key=True)
-    assert not ring.allows({}, takes_x_api_key=True)
+    assert ring.find({"x-api-key": "one"}, takes_x_api_key=True)
+    assert not ring.find({"x-api-key": "one"})
+    assert not ring.find({"x-api-key": "other"}, takes_x_api_key=True)
+    assert not ring.find({}, takes_x_api_key=True)
+
+
+def test_keys_of_a_file_named_as_a_class_are_of_that_class(tmp_path: Path) -> None:
+    for name, keys in (("batch", "b1\nb2"), ("others", "o1"), ("gold", "g1")):
+        (tmp_path / name).write_text(keys)
+    ring = LiveApiKeys(ApiKeySource(tmp_path), ["batch", "interactive"])
+    classes = {key: ring.find(bearer(key)) for key in ("b1", "b2", "o1", "g1", "x")}
+    batch, none = KnownKey("batch"), KnownKey(None)
+    assert classes == {"b1": batch, "b2": batch, "o1": none, "g1": none, "x": None}
+    assert ring.find({"x-api-key": "b1"}, takes_x_api_key=True) == batch
+
+
+def test_key_of_a_single_file_has_no_class(tmp_path: Path) -> None:
+    (tmp_path / "batch").write_text("one")
+    ring = LiveApiKeys(ApiKeySource(tmp_path / "batch"), ["batch"])
+    assert ring.find(bearer("one")) == KnownKey(None)
+
+
+async def test_key_in_files_of_two_classes_is_refused_and_later_ignored(tmp_path: Path) -> None:
+    (tmp_path / "batch").write_text("one")
+    ring = LiveApiKeys(ApiKeySource(tmp_path), ["batch", "interactive"])
+    (tmp_path / "interactive").write_text("two\none")
+    with pytest.raises(ApiKeysError, match="in a file of another SLO class, too") as refused:
+        LiveApiKeys(ApiKeySource(tmp_path), ["batch", "interactive"])
+    assert "one" not in str(refused.value)
+    await ring.reload()
+    assert ring.find(bearer("one")) == KnownKey("batch")
+    assert ring.find(bearer("two")) is None
+    (tmp_path / "interactive").write_text("two")
+    await ring.reload()
+    assert ring.find(bearer("two")) == KnownKey("interactive")

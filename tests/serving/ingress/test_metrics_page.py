@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.emulated_world import token_request
+from support.ingress_counts import counted as value_of
+from support.slo_classes import BATCH, INTERACTIVE, default_class
 
 from macroserve.api import messages
 from macroserve.core.request import Slo
@@ -14,7 +16,7 @@ from macroserve.engine.tokens import StopStringMet
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge
 from macroserve.serving.ingress.served_request import ServedRequest
 
-SLO = Slo(1.0, 0.1)
+DEFAULT = default_class(Slo(1.0, 0.1))
 
 
 def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -26,9 +28,9 @@ def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def counted(requests: int) -> IngressMetrics:
-    metrics = IngressMetrics("ns", "llama", 0.9)
+    metrics = IngressMetrics("ns", "llama", [DEFAULT])
     for _ in range(requests):
-        with metrics.request(0.0, token_request("r"), SLO) as record:
+        with metrics.request(0.0, token_request("r"), DEFAULT) as record:
             record.tokens(1, 0.5)
             record.tokens(10, 1.0)
     return metrics
@@ -39,7 +41,8 @@ def test_merged_pages_keep_every_sample_under_its_labels() -> None:
     names = {"namespace": "ns", "macroinstance": "llama"}
     values = samples(merged)
     for ingress, count in (("a", 2), ("b", 3)):
-        labels = frozenset({**names, "outcome": "ok", "ingress": ingress}.items())
+        labels = {**names, "outcome": "ok", "slo_class": "default", "ingress": ingress}.items()
+        labels = frozenset(labels)
         assert values["macroserve_requests_total", labels] == count
     heads = [line for line in merged.splitlines() if line.startswith("# TYPE")]
     assert len(heads) == len(set(heads))
@@ -98,7 +101,7 @@ def test_metrics_of_cells_have_their_figures() -> None:
     ],
 )
 def test_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
-    record = ServedRequest(0.0, Slo(1.0, 0.1000001))
+    record = ServedRequest(0.0, default_class(Slo(1.0, 0.1000001)))
     for count, now in times:
         record.tokens(count, now)
     assert record.ttft_s == ttft_s
@@ -108,7 +111,7 @@ def test_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> N
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
 def test_record_with_one_slow_gap_in_a_hundred_attains(num_slow: int, attained: bool) -> None:
-    record, now = ServedRequest(0.0, Slo(1.0, 0.1, 0.2)), 0.5
+    record, now = ServedRequest(0.0, default_class(Slo(1.0, 0.1, 0.2))), 0.5
     record.tokens(1, now)
     for index in range(100):
         now += 0.3 if index < num_slow else 0.05
@@ -128,14 +131,30 @@ def test_record_with_one_slow_gap_in_a_hundred_attains(num_slow: int, attained: 
     ],
 )
 def test_served_request_has_the_outcome_of_its_end(end: BaseException | None, outcome: str) -> None:
-    metrics = IngressMetrics("ns", "llama", 0.9)
+    metrics = IngressMetrics("ns", "llama", [DEFAULT])
     try:
-        with metrics.request(0.0, token_request("r"), SLO):
+        with metrics.request(0.0, token_request("r"), DEFAULT):
             if end is not None:
                 raise end
     except BaseException as error:
         assert error is end
-    labels = {"namespace": "ns", "macroinstance": "llama"}
-    value = metrics.registry.get_sample_value
-    assert value("macroserve_requests_total", {**labels, "outcome": outcome}) == 1
-    assert value("macroserve_requests_in_flight", labels) == 0
+    assert value_of(metrics, "macroserve_requests_total", outcome=outcome) == 1
+    assert value_of(metrics, "macroserve_requests_in_flight") == 0
+
+
+def test_requests_are_counted_by_class_and_judged_by_its_targets() -> None:
+    metrics = IngressMetrics("ns", "llama", [DEFAULT, INTERACTIVE, BATCH])
+    for targets in (INTERACTIVE, BATCH, BATCH):
+        with metrics.request(0.0, token_request("r"), targets) as record:
+            record.tokens(1, 2.0)
+    metrics.refused("late", "interactive")
+
+    def of(name: str, slo_class: str) -> float:
+        return value_of(metrics, f"macroserve_{name}", slo_class=slo_class)
+
+    assert [of("requests_total", c) for c in ("default", "interactive", "batch")] == [0, 1, 2]
+    assert [of("requests_attained_total", c) for c in ("interactive", "batch")] == [0, 2]
+    assert [of("ttft_seconds_count", c) for c in ("interactive", "batch")] == [1, 2]
+    assert of("requests_refused_total", "interactive") == 1
+    goals = [of("slo_attainment_target", c) for c in ("default", "interactive", "batch")]
+    assert goals == [0.9, 0.95, 0.8]

@@ -1,6 +1,7 @@
 """The check of bodies in front of the application."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,23 +10,31 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from support.slo_classes import INTERACTIVE, default_class
 
 from macroserve.api.limits import RequestLimits
 from macroserve.serving.ingress.body_limit import BodyLimit
 from macroserve.serving.ingress.request_check import RequestCheck
+from macroserve.serving.ingress.request_targets import RequestTargets, current_class
+
+NONE = replace(default_class(), name="none")
 
 
 async def echo(request: Request) -> Response:
     body = await request.body()
-    return JSONResponse({"body": body.decode()})
+    targets = current_class(NONE)
+    return JSONResponse(
+        {"body": body.decode()}, headers={"class": targets.name, "ttft": f"{targets.slo.ttft_s}"}
+    )
 
 
-async def post(path: str, body: bytes) -> httpx.Response:
+async def post(path: str, body: bytes, **headers: str) -> httpx.Response:
     app = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])
-    checked = BodyLimit(RequestCheck(app, RequestLimits()))
+    targets = RequestTargets(default_class(), (INTERACTIVE,), takes_numbers=True)
+    checked = BodyLimit(RequestCheck(app, RequestLimits(), targets))
     transport = httpx.ASGITransport(app=checked)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        return await http.post(path, content=body)
+        return await http.post(path, content=body, headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +79,22 @@ async def test_request_check_keeps_the_meaning_of_a_good_body(value: Any) -> Non
     body = {"prompt": value, "seed": 2**63 - 1, "temperature": 0.1}
     response = await post("/v1/completions", json.dumps(body).encode())
     assert json.loads(response.json()["body"]) == body
+
+
+async def test_application_runs_in_the_class_of_its_request() -> None:
+    plain = await post("/v1/completions", b"{}")
+    assert (plain.headers["class"], plain.headers["ttft"]) == ("default", "5.0")
+    by_model = await post("/v1/completions", b'{"model": "llama-chat"}')
+    assert (by_model.headers["class"], by_model.headers["ttft"]) == ("interactive", "1.0")
+    numbers = {"X-SLO-Class": "interactive", "X-SLO-TTFT-Ms": "250"}
+    named = await post("/v1/completions", b"{}", **numbers)
+    assert (named.headers["class"], named.headers["ttft"]) == ("interactive", "0.25")
+    assert current_class(NONE) is NONE, "the class ends with its request"
+
+
+async def test_request_of_an_unknown_class_gets_400_in_openai_shape() -> None:
+    response = await post("/v1/completions", b"{}", **{"X-SLO-Class": "gold"})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == (
+        "x-slo-class is no SLO class; there are: default, interactive"
+    )

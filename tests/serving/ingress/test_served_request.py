@@ -6,20 +6,21 @@ import logging
 from typing import Any
 
 import pytest
+from support.slo_classes import default_class
 
 from macroserve.core.request import Slo
 from macroserve.engine.tokens import RefusedError, StopStringMet, TokenRequest
 from macroserve.serving.ingress.served_request import ServedRequest
 from macroserve.serving.logs import formatter
 
-SLO = Slo(ttft_s=1.0, tpot_s=0.1)
+DEFAULT = default_class(Slo(ttft_s=1.0, tpot_s=0.1))
 PROMPT = (4711, 4712, 4713)
 REQUEST = TokenRequest("r", PROMPT, 8, {"stop": ["secret"]}, {"cache_salt": "secret"}, True)
 
 
 def served(*tokens: tuple[int, float]) -> ServedRequest:
     """Return a request that arrived at 10 s and got so many tokens at these times."""
-    record = ServedRequest(10.0, SLO)
+    record = ServedRequest(10.0, DEFAULT)
     for count, at_s in tokens:
         record.tokens(count, at_s)
     return record
@@ -50,6 +51,7 @@ def test_line_has_the_numbers_of_the_request_and_no_text(caplog: pytest.LogCaptu
         "level": "info",
         "id": "r",
         "model": "model",
+        "slo_class": "default",
         "prompt_tokens": 3,
         "output_tokens": 4,
         "ttft_s": 0.25,

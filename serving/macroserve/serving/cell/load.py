@@ -7,11 +7,16 @@ from dataclasses import dataclass
 
 import msgspec
 
+from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 BUCKET_S = 10
 NUM_BUCKETS = 60
 SAMPLE_SIZE = 256
+
+
+_Sampled = tuple[tuple[int, int], str]
+"""Prompt and output tokens of a request, and the name of its SLO class."""
 
 
 @dataclass(slots=True)
@@ -24,7 +29,7 @@ class _Second:
 
 class LoadRecorder:
     """The load recorder keeps the requests placed in one cell during the last ten minutes, and a
-    sample of their lengths.
+    sample of their lengths and SLO classes.
 
     start_s: time of the start on the clock of every ``now``, seconds.
     """
@@ -34,9 +39,15 @@ class LoadRecorder:
         self._chance = chance
         self._seconds: deque[_Second] = deque()
         self._num_recent = 0
-        self._lengths: list[tuple[int, int]] = []
+        self._sample: list[_Sampled] = []
 
-    def add(self, prompt_tokens: int, output_tokens: int, now: float) -> None:
+    def add(
+        self,
+        prompt_tokens: int,
+        output_tokens: int,
+        now: float,
+        slo_class: str = DEFAULT_CLASS,
+    ) -> None:
         """Count a request that was placed.
 
         prompt_tokens: tokens of its prompt that no prefix cache is expected to have.
@@ -52,15 +63,15 @@ class LoadRecorder:
         second.prompt_tokens += prompt_tokens
         second.output_tokens += output_tokens
         self._num_recent += 1
-        self._sample((prompt_tokens, output_tokens))
+        self._keep(((prompt_tokens, output_tokens), slo_class))
 
-    def _sample(self, lengths: tuple[int, int]) -> None:
-        """Sample the lengths into a reservoir that forgets: each request takes a random place, with
-        a probability that makes the mean age of the sample half the time that the buckets span."""
-        if len(self._lengths) < SAMPLE_SIZE:
-            self._lengths.append(lengths)
+    def _keep(self, sampled: _Sampled) -> None:
+        """Sample requests into a reservoir that forgets: each request takes a random place, with a
+        probability that makes the mean age of the sample half the time that the buckets span."""
+        if len(self._sample) < SAMPLE_SIZE:
+            self._sample.append(sampled)
         elif self._chance.random() * self._num_recent < 2 * SAMPLE_SIZE:
-            self._lengths[self._chance.randrange(SAMPLE_SIZE)] = lengths
+            self._sample[self._chance.randrange(SAMPLE_SIZE)] = sampled
 
     def report(self, now: float) -> LoadReport:
         """Report whole buckets only, and none from before the start."""
@@ -74,7 +85,7 @@ class LoadRecorder:
                 sums[index][1] += second.prompt_tokens
                 sums[index][2] += second.output_tokens
         buckets = (LoadBucket(i * BUCKET_S, *values) for i, values in enumerate(sums))
-        return LoadReport(BUCKET_S, tuple(buckets), tuple(self._lengths))
+        return _with_sample(LoadReport(BUCKET_S, tuple(buckets)), self._sample)
 
 
 def aged(report: LoadReport, age_s: float) -> LoadReport:
@@ -83,7 +94,8 @@ def aged(report: LoadReport, age_s: float) -> LoadReport:
         msgspec.structs.replace(bucket, age_s=bucket.age_s + age_s) for bucket in report.buckets
     )
     kept = tuple(bucket for bucket in buckets if bucket.age_s < NUM_BUCKETS * BUCKET_S)
-    return msgspec.structs.replace(report, buckets=kept, lengths=report.lengths if kept else ())
+    sample = _sample_of(report) if kept else []
+    return _with_sample(msgspec.structs.replace(report, buckets=kept), sample)
 
 
 def total(reports: Sequence[LoadReport], chance: random.Random) -> LoadReport:
@@ -101,19 +113,29 @@ def total(reports: Sequence[LoadReport], chance: random.Random) -> LoadReport:
     ages = range(min(sums), max(sums) + 1) if sums else ()
     buckets = (LoadBucket(i * BUCKET_S, *sums.get(i, (0, 0, 0))) for i in ages)
     known = next((report for report in reports if report.coefficients), LoadReport(BUCKET_S))
-    return msgspec.structs.replace(
-        known, bucket_s=BUCKET_S, buckets=tuple(buckets), lengths=_joined(reports, chance)
-    )
+    summed = msgspec.structs.replace(known, bucket_s=BUCKET_S, buckets=tuple(buckets))
+    return _with_sample(summed, _joined(reports, chance))
 
 
-def _joined(reports: Iterable[LoadReport], chance: random.Random) -> tuple[tuple[int, int], ...]:
+def _with_sample(report: LoadReport, sample: Sequence[_Sampled]) -> LoadReport:
+    lengths, classes = tuple(zip(*sample, strict=True)) or ((), ())
+    has_classes = any(name != DEFAULT_CLASS for name in classes)
+    return msgspec.structs.replace(report, lengths=lengths, classes=classes if has_classes else ())
+
+
+def _sample_of(report: LoadReport) -> list[_Sampled]:
+    classes = report.classes or (DEFAULT_CLASS,) * len(report.lengths)
+    return [*zip(report.lengths, classes, strict=False)]
+
+
+def _joined(reports: Iterable[LoadReport], chance: random.Random) -> list[_Sampled]:
     sampled = [report for report in reports if report.lengths]
     weights = [1 + sum(bucket.requests for bucket in report.buckets) for report in sampled]
-    lengths: list[tuple[int, int]] = []
+    sample: list[_Sampled] = []
     for report, weight in zip(sampled, weights, strict=True):
         share = round(SAMPLE_SIZE * weight / sum(weights))
-        lengths += chance.sample(report.lengths, min(share, len(report.lengths)))
-    return tuple(lengths)
+        sample += chance.sample(_sample_of(report), min(share, len(report.lengths)))
+    return sample
 
 
 WINDOW_S = 15

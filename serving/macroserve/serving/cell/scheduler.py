@@ -24,7 +24,7 @@ from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.prefixes import HeldKey
 from macroserve.core.scaling.load import LoadReport
-from macroserve.core.status import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.instance_connection import InstanceConnection
@@ -197,7 +197,7 @@ class CellScheduler:
         instance = decision.instance
         if instance and query.first:
             num_to_compute = query.num_prompt_tokens - decision.num_cached
-            self._load.add(num_to_compute, query.predicted_new_tokens, now)
+            self._load.add(num_to_compute, query.predicted_new_tokens, now, query.slo_class)
         handle = self._connections[instance].handle if instance else None
         return messages.RouteReply(
             query.route_id,
@@ -236,19 +236,19 @@ class CellScheduler:
         return messages.CellSummary(
             cell,
             members,
-            self._late(),
+            self._is_late(),
             self._utilization.share,
             tuple(ingresses),
             explained=tuple(self._explained),
             queue_wait_s=self._ledger.queue_wait_s,
+            least_wait_s=self._ledger.least_wait_s,
         )
 
-    def _late(self) -> bool:
-        """Return whether a request that comes now would wait longer than its TTFT target."""
-        waits = [
-            view.status.waiting_prefill_s + view.in_flight_prefill_s for view in self._ledger.views
-        ]
-        return bool(waits) and min(waits) > self._slo.ttft_s
+    def _is_late(self) -> bool:
+        """Return whether a request of the default class that comes now would wait longer than its
+        TTFT target."""
+        wait_s = self._ledger.least_wait_s
+        return wait_s is not None and wait_s > self._slo.ttft_s
 
     def report(self) -> CellReport:
         now = self._clock()
@@ -278,6 +278,10 @@ class CellScheduler:
             cell.cached_tokens - before.cached_tokens,
             cell.decodes - before.decodes,
             cell.decoded_tokens - before.decoded_tokens,
+            {
+                slo_class: ended - before.ended_by_class.get(slo_class, Ended())
+                for slo_class, ended in cell.ended_by_class.items()
+            },
         )
 
     async def load(self) -> LoadReport:

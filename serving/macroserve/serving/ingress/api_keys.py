@@ -1,13 +1,14 @@
 """The API keys of the public endpoint: read from a file, a mounted Secret or the environment.
 
 Reading fails closed: where keys were asked for and none is found, nothing starts. A key that is
-taken out of the file stops working within seconds, without a restart.
+taken out of the file stops working within seconds, without a restart. In a folder, the keys of a
+file that has the name of an SLO class are of that class.
 """
 
 import asyncio
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,11 +39,24 @@ class ApiKeySource:
 
     def read(self) -> tuple[str, ...]:
         """Return at least one key. Raises ApiKeysError."""
+        return tuple(key for keys in self.read_files().values() for key in keys)
+
+    def read_files(self) -> dict[str, tuple[str, ...]]:
+        """Return the keys by the name of their file in a folder, at least one. Raises
+        ApiKeysError."""
         if self.path is not None:
             return read_keys(self.path)
         if not self.keys:
             raise ApiKeysError("there is no API key")
-        return self.keys
+        return {"": self.keys}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A request carries a key that is known."""
+
+    slo_class: str | None
+    """Name of the SLO class of the key's requests; None if the key has none."""
 
 
 def environment_source(value: str) -> ApiKeySource:
@@ -55,16 +69,17 @@ def environment_source(value: str) -> ApiKeySource:
     return ApiKeySource(keys=keys)
 
 
-def read_keys(path: Path) -> tuple[str, ...]:
-    """Return the keys of a file, or of all files of a folder. Raises ApiKeysError for none."""
+def read_keys(path: Path) -> dict[str, tuple[str, ...]]:
+    """Return the keys of a file, or of all files of a folder by their names. Raises ApiKeysError
+    for none."""
     try:
         files = _files(path)
-        keys = tuple(key for file in files for key in parse_keys(_content(file), str(file)))
+        keys = {name: parse_keys(_content(file), str(file)) for name, file in files.items()}
     except OSError as error:
         raise ApiKeysError(
             f"the API keys in {path} cannot be read: {error.strerror or error}"
         ) from error
-    if not keys:
+    if not any(keys.values()):
         raise ApiKeysError(f"there is no API key in {path}")
     return keys
 
@@ -96,11 +111,11 @@ def parse_keys(content: bytes, name: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path) -> dict[str, Path]:
     if not path.is_dir():
-        return [path]
+        return {"": path}
     # Kubernetes keeps what it links to in folders whose names begin with dots.
-    return [file for file in sorted(path.iterdir()) if not file.name.startswith("..")]
+    return {f.name: f for f in sorted(path.iterdir()) if not f.name.startswith("..")}
 
 
 def _content(file: Path) -> bytes:
@@ -115,20 +130,44 @@ def _content(file: Path) -> bytes:
 
 
 class LiveApiKeys:
-    """The API keys that hold now. Raises ApiKeysError when ``source`` has none."""
+    """The API keys that hold now.
 
-    def __init__(self, source: ApiKeySource) -> None:
+    slo_classes: names of the SLO classes.
+
+    Raises ApiKeysError when ``source`` has no key, or one of two classes.
+    """
+
+    def __init__(self, source: ApiKeySource, slo_classes: Collection[str] = ()) -> None:
         self._source = source
-        self._keys = source.read()
-        self._check = TokenCheck(self._keys)
+        self._slo_classes = frozenset(slo_classes)
+        self._take(source.read_files())
         self._problem = ""
 
-    def allows(self, headers: Mapping[str, str], takes_x_api_key: bool = False) -> bool:
-        """Return whether a request carries a key as a bearer token, or as Anthropic's clients send
-        it."""
-        if self._check.allows(headers):
-            return True
-        return takes_x_api_key and self._check.allows(bearer(headers.get("x-api-key", "")))
+    def find(self, headers: Mapping[str, str], takes_x_api_key: bool = False) -> KnownKey | None:
+        """Return the key that a request carries as a bearer token, or as Anthropic's clients send
+        it; None if it is not known."""
+        found = self._find(headers)
+        if found is None and takes_x_api_key:
+            found = self._find(bearer(headers.get("x-api-key", "")))
+        return found
+
+    def _find(self, headers: Mapping[str, str]) -> KnownKey | None:
+        # All keys are compared, so that the time does not reveal which one matched.
+        allowed = [known for known, check in self._checks.items() if check.allows(headers)]
+        return allowed[0] if allowed else None
+
+    def _take(self, files: dict[str, tuple[str, ...]]) -> None:
+        classes: dict[str, str | None] = {}
+        for name, keys in files.items():
+            slo_class = name if name in self._slo_classes else None
+            for key in keys:
+                if classes.setdefault(key, slo_class) != slo_class:
+                    raise ApiKeysError(f"a key in {name} is in a file of another SLO class, too")
+        of_class: dict[str | None, list[str]] = {}
+        for key, slo_class in classes.items():
+            of_class.setdefault(slo_class, []).append(key)
+        self._files = files
+        self._checks = {KnownKey(name): TokenCheck(keys) for name, keys in of_class.items()}
 
     async def follow(self) -> None:
         """Take over what the file says, every RELOAD_S, until cancelled."""
@@ -139,13 +178,14 @@ class LiveApiKeys:
     async def reload(self) -> None:
         """Read the keys again. Keeps the former ones, and says so once, where there are none."""
         try:
-            keys = await asyncio.to_thread(self._source.read)
+            files = await asyncio.to_thread(self._source.read_files)
+            has_changed = files != self._files
+            self._take(files)
         except ApiKeysError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
                 log.error("The former API keys go on holding: %s", error)
             return
         self._problem = ""
-        if keys != self._keys:
-            self._keys, self._check = keys, TokenCheck(keys)
-            log.warning("The API keys have changed: %d hold now", len(keys))
+        if has_changed:
+            log.warning("The API keys have changed: %d hold now", sum(map(len, files.values())))

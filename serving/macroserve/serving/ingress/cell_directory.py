@@ -112,11 +112,11 @@ class CellDirectory:
         """Return whether the instance drained by its last report."""
         return self._draining.get(run, False)
 
-    @property
-    def late(self) -> bool:
-        """Return whether every queue of every cell is past its TTFT target."""
+    def is_late(self, ttft_s: float) -> bool:
+        """Return whether a request that comes now would wait longer than its TTFT target, at every
+        instance of every cell."""
         summaries = self.summaries
-        return bool(summaries) and all(summary.late for summary in summaries)
+        return bool(summaries) and all(_is_late(summary, ttft_s) for summary in summaries)
 
     @property
     def queue_wait_s(self) -> float | None:
@@ -262,3 +262,9 @@ class CellDirectory:
                 )
                 await connection.send(messages.Hello(self._address))
                 log.info("cell connected", cell=name, url=url)
+
+
+def _is_late(summary: messages.CellSummary, ttft_s: float) -> bool:
+    if summary.least_wait_s is None:  # no instance, or a cell of an earlier version
+        return summary.late
+    return summary.least_wait_s > ttft_s

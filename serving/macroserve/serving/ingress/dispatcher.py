@@ -19,11 +19,12 @@ import msgspec
 
 from macroserve.api import messages
 from macroserve.core.batch import HandBackReason
-from macroserve.core.request import Request, Slo
+from macroserve.core.request import Request
 from macroserve.core.routing.attempts import Attempts
 from macroserve.core.routing.avoid import AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.core.slo_class import SloClass
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Choice, Put, RefusedError, TokenRequest
 from macroserve.serving.background import BackgroundTasks
@@ -38,6 +39,7 @@ from macroserve.serving.ingress.attempt import (
 from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.ingress.prefix_keys import prefix_keys
+from macroserve.serving.ingress.request_targets import current_class
 from macroserve.serving.ingress.served_request import ServedRequest
 from macroserve.serving.ingress.session_key import session_key
 from macroserve.serving.logs import get_logger
@@ -60,6 +62,7 @@ class Dispatcher:
     """The dispatcher is an ``engine.tokens.TokenStreamer`` over the instances that a directory
     finds.
 
+    default: SLO class of requests that have no other.
     model: name by which clients call the served model.
     max_queue_wait_s: seconds of queueing beyond which a request is refused.
     silence_s: seconds without a sign of life after which an attempt is broken.
@@ -68,7 +71,7 @@ class Dispatcher:
     def __init__(
         self,
         directory: CellDirectory,
-        slo: Slo,
+        default: SloClass,
         keys: LiveKeys,
         metrics: IngressMetrics,
         model: str,
@@ -79,7 +82,7 @@ class Dispatcher:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._directory = directory
-        self._slo = slo
+        self._default = default
         self._metrics = metrics
         self._model = model
         self._drop_late = drop_late
@@ -105,36 +108,43 @@ class Dispatcher:
 
     def admit(self) -> None:
         """Let a request in. Raises RefusedError (429) when every queue is too long."""
-        wait_s = self._directory.queue_wait_s
+        wait_s, targets = self._directory.queue_wait_s, self._targets
         if wait_s is not None and wait_s > self._max_queue_wait_s:
-            self._metrics.refused("queue_wait")
+            self._metrics.refused("queue_wait", targets.name)
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"the queue takes about {wait_s:.0f} s, and spec.scheduling.maxQueueWait is "
                 f"{self._max_queue_wait_s:.0f} s; retry later",
             )
-        if self._drop_late and self._directory.late:
-            self._metrics.refused("late")
+        if self._drop_late and self._directory.is_late(targets.slo.ttft_s):
+            self._metrics.refused("late", targets.name)
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS, "every queue is past its latency target; retry later"
             )
 
     def retry_after_s(self) -> int:
         """Return the seconds after which a client that is refused now should come back."""
-        bound_s = self._slo.ttft_s if self._drop_late else self._max_queue_wait_s
+        bound_s = self._targets.slo.ttft_s if self._drop_late else self._max_queue_wait_s
         return retry_after_s(self._directory.queue_wait_s, bound_s, random.random())
+
+    @property
+    def _targets(self) -> SloClass:
+        """Return the class of the request that this task serves."""
+        return current_class(self._default)
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
         """Stream the tokens of a request. Raises RefusedError: the client's fault, no instance
         (503), or broken too often (500)."""
         arrival = self._clock()
+        targets = self._targets
         accepted = Request(
             request.request_id,
             arrival,
             len(request.token_ids),
             request.max_new_tokens,
-            self._slo,
+            targets.slo,
             adapter=request.adapter,
+            slo_class=targets.name,
         )
         emitted: list[int] = []
         attempts = Attempts()
@@ -142,7 +152,7 @@ class Dispatcher:
         searched_s = 0.0
         failure: dict[str, str] | None = None
         with (
-            self._metrics.request(arrival, request, self._slo) as record,
+            self._metrics.request(arrival, request, targets) as record,
             record.logged(request, request.adapter or self._model),
         ):
 
@@ -221,6 +231,7 @@ class Dispatcher:
             max_new_tokens=max(1, request.max_new_tokens - num_emitted),
             predicted_new_tokens=self._lengths.predict(request, num_emitted) - num_emitted,
             slo=request.slo,
+            slo_class=request.slo_class,
             num_streamed_tokens=num_emitted,
             exclude=tuple(attempts.failed),
             offloaded=offloaded,
@@ -373,6 +384,7 @@ def request_body(
         route_id=query.route_id,
         age_s=query.age_s,
         slo=query.slo,
+        slo_class=query.slo_class,
         num_streamed_tokens=query.num_streamed_tokens,
     )
     sampling = {

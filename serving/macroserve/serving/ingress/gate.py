@@ -16,6 +16,9 @@ from macroserve.serving.ingress.public_routes import (
     is_anthropic,
 )
 
+KEY_CLASS = "macroserve.key_class"
+"""Key of the ASGI scope: name of the SLO class that the request's API key has."""
+
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 """Request ids go to logs, other processes and back to the client."""
 
@@ -38,7 +41,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         route = find_route(scope["path"])
-        refusal = self._refusal(scope["path"], route, scope["method"], headers)
+        refusal = self._refusal(scope, route, headers)
         if refusal is not None:
             if "expect" in headers:
                 # The client keeps its body to itself now, and the connection has no next request.
@@ -50,18 +53,23 @@ class Gate:
             await self._app(scope, receive, send)
 
     def _refusal(
-        self, path: str, route: PublicRoute | None, method: str, headers: Headers
+        self, scope: Scope, route: PublicRoute | None, headers: Headers
     ) -> Response | None:
+        """Return the answer to a request that is refused; else note its key's class in the
+        scope."""
         if route is None:
-            return error_response(404, UNSERVED.get(path, "there is no such path"))
-        if method not in route.methods:
+            return error_response(404, UNSERVED.get(scope["path"], "there is no such path"))
+        if scope["method"] not in route.methods:
             allowed = ", ".join(route.methods)
             return error_response(405, f"{route.path} takes {allowed} only", {"allow": allowed})
         if route.access is Access.OPEN:
             return None
-        if self._keys and not self._keys.allows(headers, is_anthropic(route.path)):
-            message = "the API key is missing or not known"
-            return error_response(401, message, {"www-authenticate": "Bearer"})
+        if self._keys:
+            known = self._keys.find(headers, is_anthropic(route.path))
+            if known is None:
+                message = "the API key is missing or not known"
+                return error_response(401, message, {"www-authenticate": "Bearer"})
+            scope[KEY_CLASS] = known.slo_class
         if not all(map(REQUEST_ID.fullmatch, headers.getlist("x-request-id"))):
             return error_response(
                 400, "X-Request-Id is not 1 to 128 printable ASCII characters without spaces"

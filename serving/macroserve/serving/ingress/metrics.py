@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from macroserve.api import messages
-from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 from macroserve.engine.tokens import TokenRequest
 from macroserve.serving.ingress.served_request import ServedRequest
 
@@ -27,11 +27,11 @@ SCRAPE_TIMEOUT_S = 2.0
 class IngressMetrics:
     """The metrics of one ingress.
 
-    attainment: share of requests that should meet their targets.
+    classes: all SLO classes of the deployment.
     names: labels of each sample.
     """
 
-    def __init__(self, namespace: str, macroinstance: str, attainment: float) -> None:
+    def __init__(self, namespace: str, macroinstance: str, classes: Iterable[SloClass]) -> None:
         self.registry = CollectorRegistry()
         self.names = {"namespace": namespace, "macroinstance": macroinstance}
 
@@ -39,17 +39,26 @@ class IngressMetrics:
             return Counter(name, text, (*self.names, *labels), registry=self.registry)
 
         def histogram(name: str, text: str, buckets: Sequence[float]) -> Histogram:
-            return Histogram(name, text, self.names, buckets=buckets, registry=self.registry)
+            labels = (*self.names, "slo_class")
+            return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(name, text, self.names, registry=self.registry).labels(**self.names)
 
         self._requests = counter(
-            "macroserve_requests", "Requests ended, by outcome: ok, failed, cancelled", "outcome"
+            "macroserve_requests",
+            "Requests ended, by outcome (ok, failed, cancelled) and SLO class",
+            "outcome",
+            "slo_class",
         )
-        self._attained = counter("macroserve_requests_attained", "Requests within their targets")
+        self._attained = counter(
+            "macroserve_requests_attained", "Requests within their targets", "slo_class"
+        )
         self._refused = counter(
-            "macroserve_requests_refused", "Requests refused before they were accepted", "reason"
+            "macroserve_requests_refused",
+            "Requests refused before they were accepted",
+            "reason",
+            "slo_class",
         )
         self._rerouted = counter(
             "macroserve_reroutes", "Attempts that moved to another instance", "reason"
@@ -69,13 +78,17 @@ class IngressMetrics:
         self._in_flight = gauge(
             "macroserve_requests_in_flight", "Accepted requests without their last token"
         )
-        gauge(
+        goal = Gauge(
             "macroserve_slo_attainment_target",
             "Share of requests that should be within their targets",
-        ).set(attainment)
+            (*self.names, "slo_class"),
+            registry=self.registry,
+        )
+        for each in classes:
+            goal.labels(**self.names, slo_class=each.name).set(each.attainment)
 
-    def refused(self, reason: str) -> None:
-        self._refused.labels(**self.names, reason=reason).inc()
+    def refused(self, reason: str, slo_class: str) -> None:
+        self._refused.labels(**self.names, reason=reason, slo_class=slo_class).inc()
 
     def rerouted(self, reason: str) -> None:
         self._rerouted.labels(**self.names, reason=reason).inc()
@@ -87,9 +100,11 @@ class IngressMetrics:
         self._placed.labels(**self.names, reason=reason).inc()
 
     @contextmanager
-    def request(self, arrival_s: float, request: TokenRequest, slo: Slo) -> Iterator[ServedRequest]:
+    def request(
+        self, arrival_s: float, request: TokenRequest, targets: SloClass
+    ) -> Iterator[ServedRequest]:
         """Count a request from its arrival to its end."""
-        record = ServedRequest(arrival_s, slo)
+        record = ServedRequest(arrival_s, targets)
         self._prompt_tokens.labels(**self.names).inc(len(request.token_ids))
         self._in_flight.inc()
         try:
@@ -102,14 +117,15 @@ class IngressMetrics:
             self._end(record)
 
     def _end(self, record: ServedRequest) -> None:
-        self._requests.labels(**self.names, outcome=record.outcome).inc()
+        labels = {**self.names, "slo_class": record.slo_class}
+        self._requests.labels(**labels, outcome=record.outcome).inc()
         self._tokens.labels(**self.names).inc(record.num_tokens)
         if record.ttft_s is not None:
-            self._ttft.labels(**self.names).observe(record.ttft_s)
+            self._ttft.labels(**labels).observe(record.ttft_s)
         if record.tpot_s is not None:
-            self._tpot.labels(**self.names).observe(record.tpot_s)
+            self._tpot.labels(**labels).observe(record.tpot_s)
         if record.outcome == "ok" and record.attained:
-            self._attained.labels(**self.names).inc()
+            self._attained.labels(**labels).inc()
 
     def page(self) -> str:
         return generate_latest(self.registry).decode()

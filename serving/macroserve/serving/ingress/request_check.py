@@ -1,27 +1,35 @@
-"""The check of a request's body against its bounds, before the application reads it."""
+"""The check of a request's body against its bounds, before the application reads it, and the choice
+of its targets."""
 
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from macroserve.api.excess import excess, excess_of_bytes
 from macroserve.api.limits import RequestLimits
+from macroserve.engine.tokens import RefusedError
 from macroserve.serving.http.middleware import error_response
+from macroserve.serving.ingress.gate import KEY_CLASS
+from macroserve.serving.ingress.request_targets import RequestTargets, in_class
 
 CHECKED_PREFIXES = ("/v1", "/tokenize", "/detokenize", "/generative_scoring")
 
 
 class RequestCheck:
-    """The check answers 400 for a body that is no JSON object or is beyond a bound.
+    """The check answers 400 for a body that is no JSON object or is beyond a bound, and for targets
+    that are not taken.
 
     It stands behind whatever reads the whole body. The application gets the body that was checked:
     encoded again, so that two decoders cannot read two things out of one text.
     """
 
-    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits, targets: RequestTargets) -> None:
         self._app = app
         self._limits = limits
+        self._targets = targets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(CHECKED_PREFIXES):
@@ -29,34 +37,43 @@ class RequestCheck:
             return
         message = await receive()
         assert not message.get("more_body", False), "the whole body was read before"
-        if body := message.get("body", b""):
-            checked, problem = _checked(body, self._limits)
-            if problem is not None:
-                await error_response(HTTPStatus.BAD_REQUEST, problem)(scope, receive, send)
-                return
-            message = {**message, "body": checked}
-            del body, checked
+        model: object = None
+        try:
+            if body := message.get("body", b""):
+                decoded = _decoded(body, self._limits)
+                model = decoded.get("model")
+                message = {**message, "body": msgspec.json.encode(decoded)}
+                del body, decoded
+            chosen = self._targets.choose(Headers(scope=scope), scope.get(KEY_CLASS), model)
+        except RefusedError as refusal:
+            await error_response(refusal.status, refusal.message)(scope, receive, send)
+            return
         messages: list[Message] = [message]
         del message
 
         async def replay() -> Message:
             return messages.pop() if messages else await receive()
 
-        await self._app(scope, replay, send)
+        with in_class(chosen):
+            await self._app(scope, replay, send)
 
 
-def _checked(body: bytes, limits: RequestLimits) -> tuple[bytes, str | None]:
-    """Return the body to go on with, or a sentence that says what is wrong with it."""
+def _decoded(body: bytes, limits: RequestLimits) -> dict[str, Any]:
+    """Return the body to go on with. Raises RefusedError with what is wrong with it."""
     if problem := excess_of_bytes(body, limits):
-        return b"", problem
+        raise _wrong(problem)
     try:
         decoded = msgspec.json.decode(body)
     except RecursionError:
-        return b"", f"the body is nested too deeply; at most {limits.depth} levels"
+        raise _wrong(f"the body is nested too deeply; at most {limits.depth} levels") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        return b"", f"the body is not valid JSON: {error}"
+        raise _wrong(f"the body is not valid JSON: {error}") from None
     if not isinstance(decoded, dict):
-        return b"", "the body is not a JSON object"
+        raise _wrong("the body is not a JSON object")
     if problem := excess(decoded, limits):
-        return b"", problem
-    return msgspec.json.encode(decoded), None
+        raise _wrong(problem)
+    return decoded
+
+
+def _wrong(problem: str) -> RefusedError:
+    return RefusedError(HTTPStatus.BAD_REQUEST, problem)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 from macroserve.engine.tokens import RefusedError, TokenRequest, stop_string_met
 from macroserve.serving.logs import get_logger
 
@@ -19,9 +19,10 @@ log = get_logger(__name__)
 class ServedRequest:
     """A served request has the times, tokens and outcome of a request, as its client sees them."""
 
-    def __init__(self, arrival_s: float, slo: Slo) -> None:
+    def __init__(self, arrival_s: float, targets: SloClass) -> None:
         self.arrival_s = arrival_s
-        self._slo = slo
+        self.slo_class = targets.name
+        self._slo = targets.slo
         self._num_slow = 0
         self.first_s: float | None = None
         self.last_s = arrival_s
@@ -82,6 +83,7 @@ class ServedRequest:
                 "request",
                 id=request.request_id,
                 model=model,
+                slo_class=self.slo_class,
                 prompt_tokens=len(request.token_ids),
                 output_tokens=self.num_tokens,
                 ttft_s=_rounded(self.ttft_s),

@@ -16,6 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from macroserve.api.limits import RequestLimits
+from macroserve.core.request import DEFAULT_CLASS
+from macroserve.core.slo_class import SloClass
 from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
@@ -38,6 +40,7 @@ from macroserve.serving.ingress.error_shape import ErrorShape
 from macroserve.serving.ingress.gate import Gate
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge, scrape
 from macroserve.serving.ingress.request_check import RequestCheck
+from macroserve.serving.ingress.request_targets import RequestTargets
 from macroserve.serving.security.calls import session
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 
@@ -74,7 +77,7 @@ class IngressOptions:
     api_keys: ApiKeySource | None = None
     """None lets everybody call."""
     attainment: float = 0.9
-    """Share of requests that should meet the targets, 0 to 1."""
+    """Share of the default class's requests that should meet the targets, 0 to 1."""
     grace_s: float = 30.0
     """Time that accepted requests have when it stops, seconds."""
 
@@ -94,7 +97,11 @@ class IngressServer:
         self._settings = settings
         self._options = options
         self._discover = discover
-        self._metrics = IngressMetrics(options.namespace, options.macroinstance, options.attainment)
+        self._default = SloClass(
+            name=DEFAULT_CLASS, slo=settings.slo, attainment=options.attainment
+        )
+        classes = (self._default, *settings.slo_classes)
+        self._metrics = IngressMetrics(options.namespace, options.macroinstance, classes)
         self._ready = False
         self._tasks = BackgroundTasks()
 
@@ -106,7 +113,8 @@ class IngressServer:
         """
         return_large_blocks()
         source = self._options.api_keys
-        self._api_keys = LiveApiKeys(source) if source else None
+        class_names = [each.name for each in self._settings.slo_classes]
+        self._api_keys = LiveApiKeys(source, class_names) if source else None
         keys = LiveKeys(self._options.keys)
         public = bound(self._options.host, self._options.port, shared=True)
         private = [bound(self._options.private_host, self._options.private_port)]
@@ -119,7 +127,7 @@ class IngressServer:
         )
         self._dispatcher = Dispatcher(
             self._directory,
-            self._settings.slo,
+            self._default,
             keys,
             self._metrics,
             self._settings.served_name,
@@ -130,7 +138,12 @@ class IngressServer:
         await self._dispatcher.start()
         self._http = session(keys)
         app, limits = await self._application()
-        checked = BodyLimit(RequestCheck(app, limits))
+        targets = RequestTargets(
+            self._default,
+            self._settings.slo_classes,
+            takes_numbers=self._settings.takes_request_targets,
+        )
+        checked = BodyLimit(RequestCheck(app, limits, targets))
         self._closing = CloseConnectionsMiddleware(ErrorShape(Gate(checked, self._api_keys)))
         answering = RetryAfter(self._closing, self._dispatcher.retry_after_s)
         self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)

@@ -1,0 +1,122 @@
+"""A request gets its SLO class and its latency targets, from its key, head and model."""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+
+from macroserve.core.slo_class import SloClass
+from macroserve.engine.tokens import RefusedError
+
+CLASS_HEADER = "x-slo-class"
+TTFT_HEADER = "x-slo-ttft-ms"
+TPOT_HEADER = "x-slo-tpot-ms"
+
+MAX_TARGET_MS = 3_600_000.0
+"""Longest target that a request may bring, milliseconds."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+_current: ContextVar[SloClass | None] = ContextVar("slo_class", default=None)
+
+
+class RequestTargets:
+    """The chooser knows the SLO classes of a deployment.
+
+    default: the class of requests that belong to no other.
+    takes_numbers: whether requests may bring targets of their own.
+    """
+
+    def __init__(
+        self, default: SloClass, classes: Iterable[SloClass], *, takes_numbers: bool
+    ) -> None:
+        self._default = default
+        self._by_name = {each.name: each for each in (default, *classes)}
+        self._by_model = {name: each for each in self._by_name.values() for name in each.models}
+        self._takes_numbers = takes_numbers
+
+    def choose(self, headers: Headers, key_class: str | None, model: object) -> SloClass:
+        """Return the class of a request, with the targets that it brings.
+
+        A class that its API key has holds; else its header tells, else its model.
+
+        key_class: name of its API key's class; None if the key has none.
+        model: name of the model in its body.
+
+        Raises RefusedError for a class that is not known (400) or not the key's (403), and for
+        targets that are no numbers or not taken (400).
+        """
+        named = self._named(headers)
+        if key_class is not None:
+            chosen = self._by_name[key_class]
+            if named not in (None, chosen):
+                raise RefusedError(
+                    HTTPStatus.FORBIDDEN,
+                    f"the requests of this API key have the SLO class {key_class}; leave "
+                    f"{CLASS_HEADER} out",
+                )
+        elif named is not None:
+            chosen = named
+        else:
+            by_model = self._by_model.get(model) if isinstance(model, str) else None
+            chosen = by_model or self._default
+        ttft_s, tpot_s = self._seconds(headers, TTFT_HEADER), self._seconds(headers, TPOT_HEADER)
+        if ttft_s is None and tpot_s is None:
+            return chosen
+        slo = chosen.slo
+        slo = replace(slo, ttft_s=ttft_s or slo.ttft_s, tpot_s=tpot_s or slo.tpot_s)
+        return replace(chosen, slo=slo)
+
+    def _named(self, headers: Headers) -> SloClass | None:
+        name = _value(headers, CLASS_HEADER)
+        if name is None:
+            return None
+        if name not in self._by_name:
+            known = ", ".join(self._by_name)
+            raise RefusedError(
+                HTTPStatus.BAD_REQUEST, f"{CLASS_HEADER} is no SLO class; there are: {known}"
+            )
+        return self._by_name[name]
+
+    def _seconds(self, headers: Headers, name: str) -> float | None:
+        text = _value(headers, name)
+        if text is None:
+            return None
+        if not self._takes_numbers:
+            raise RefusedError(
+                HTTPStatus.BAD_REQUEST,
+                f"{name} is not taken: spec.slo.allowRequestTargets is false",
+            )
+        milliseconds = float(text) if _NUMBER.fullmatch(text) else 0.0
+        if not 0 < milliseconds <= MAX_TARGET_MS:
+            raise RefusedError(
+                HTTPStatus.BAD_REQUEST,
+                f"{name} is no number of milliseconds above 0 and up to {MAX_TARGET_MS:.0f}",
+            )
+        return milliseconds / 1e3
+
+
+@contextmanager
+def in_class(chosen: SloClass) -> Iterator[None]:
+    """Let what is called here, and every task that it starts, find the class of its request."""
+    token = _current.set(chosen)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_class(default: SloClass) -> SloClass:
+    """Return the class of the request that this task serves, or ``default`` outside of any."""
+    return _current.get() or default
+
+
+def _value(headers: Headers, name: str) -> str | None:
+    values = headers.getlist(name)
+    if len(values) > 1:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{name} is there {len(values)} times")
+    return values[0].strip() if values else None
