@@ -5,7 +5,7 @@ from rich.console import Console
 
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.cli.status import table
-from macroserve.core.status import CellView, InstanceStatus, Phase, Pool
+from macroserve.core.status import CellView, Ended, InstanceStatus, Phase, Pool
 
 STATUS = InstanceStatus(
     seq=1,
@@ -44,6 +44,16 @@ REPORT = Report(
         ),
     )
 )
+
+
+def test_status_tells_the_attainment_of_each_class(capsys):
+    (cell,) = REPORT.cells
+    by_class = {"batch": Ended(40, 40), "chat": Ended(0, 0)}
+    told = replace(cell, recent_by_class=by_class)
+    for report, expected in ((REPORT, False), (Report((told,)), True)):
+        Console(width=80).print(table("llama", report))
+        line = "SLO met by class, last 60 s: default 83%, batch 100%, chat -"
+        assert (line in capsys.readouterr().out) is expected
 
 
 def test_status_tells_each_decision_on_caches_once(capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from cluster import ClusterError, binaries, ports
+from support.slo_classes import default_class
 from world.monitoring import Monitoring, Target, pod_targets
 
 from macroserve.core.request import Slo
@@ -21,14 +22,14 @@ RULES = sorted((Path(__file__).parents[2] / "helm" / "macroserve" / "rules").glo
 LLAMA = Key("team", "llama")
 LOW = "MacroserveSLOAttainmentLow"
 TOKEN = "the token"
-SLO = Slo(ttft_s=1.0, tpot_s=0.1)
+DEFAULT = default_class(Slo(ttft_s=1.0, tpot_s=0.1))
 
 
 class Ingress:
     """An ingress's metrics, and requests that are made up."""
 
     def __init__(self):
-        self.metrics = IngressMetrics(*LLAMA, 0.9)
+        self.metrics = IngressMetrics(*LLAMA, [DEFAULT])
         self.attains = True
 
     @asynccontextmanager
@@ -46,7 +47,7 @@ class Ingress:
     async def _serve(self):
         request = TokenRequest("r", (1, 2, 3), 2, {}, {}, True)
         while True:
-            with self.metrics.request(0.0, request, SLO) as record:
+            with self.metrics.request(0.0, request, DEFAULT) as record:
                 record.tokens(1, 0.5 if self.attains else 5.0)
             await asyncio.sleep(0.2)
 

@@ -13,6 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.chart import CHART, ROOT, Object, render
 from support.promtool import promtool
+from support.slo_classes import default_class
 
 from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
@@ -55,7 +56,7 @@ def rules() -> Iterator[Object]:
 def served() -> set[str]:
     """Return the names of all series that Macroserve's processes serve."""
     pages = [
-        IngressMetrics("default", "llama", attainment=0.9).page(),
+        IngressMetrics("default", "llama", [default_class()]).page(),
         cell_page([], {"namespace": "default", "macroinstance": "llama"}),
         generate_latest(OPERATOR_METRICS).decode(),
     ]

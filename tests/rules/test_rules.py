@@ -38,15 +38,24 @@ def then(*stretches):
     return " ".join(["0", *values])
 
 
-def requests(ok, attained=None, failed="0x500", late="0x500", cancelled="0x500", ingress="a"):
-    """Return the counters of one ingress."""
-    own = f'{LLAMA},instance="{ingress}"'
+def requests(
+    ok,
+    attained=None,
+    failed="0x500",
+    late="0x500",
+    cancelled="0x500",
+    ingress="a",
+    slo_class="default",
+    goal=0.9,
+):
+    """Return the counters of one class in one ingress."""
+    own = f'{LLAMA},slo_class="{slo_class}",instance="{ingress}"'
     series = {
         f'macroserve_requests_total{{{own},outcome="ok"}}': ok,
         f'macroserve_requests_total{{{own},outcome="failed"}}': failed,
         f'macroserve_requests_total{{{own},outcome="cancelled"}}': cancelled,
         f'macroserve_requests_refused_total{{{own},reason="late"}}': late,
-        f"macroserve_slo_attainment_target{{{own}}}": steady(0.9),
+        f"macroserve_slo_attainment_target{{{own}}}": steady(goal),
     }
     if attained is not None:
         series[f"macroserve_requests_attained_total{{{own}}}"] = attained
@@ -162,6 +171,38 @@ LOW_CASES = {
 def test_attainment_alert_fires_below_the_target(case, tmp_path):
     series, alerts = LOW_CASES[case]
     firing(tmp_path, series | operator() | cells(), "10m", *alerts)
+
+
+CLASS_CASES = {
+    "both above their targets": (growing(95), growing(60), []),
+    "the strict one below": (growing(90), growing(60), ["chat"]),
+    "the lax one below": (growing(99), growing(40), ["batch"]),
+    "both below": (growing(50), growing(40), ["batch", "chat"]),
+}
+
+
+@pytest.mark.parametrize("case", CLASS_CASES)
+def test_attainment_alert_fires_for_the_class_below_its_target(case, tmp_path):
+    chat, batch, classes = CLASS_CASES[case]
+    series = requests(growing(100), chat, slo_class="chat", goal=0.94)
+    series |= requests(growing(100), batch, slo_class="batch", goal=0.5)
+    run(
+        tmp_path,
+        series | operator() | cells(),
+        "10m",
+        {
+            f'count by (slo_class) (ALERTS{{alertstate="firing",alertname="{LOW}"}})': {
+                f'{{slo_class="{name}"}}': 1 for name in classes
+            }
+        },
+    )
+
+
+def test_requests_of_a_class_that_are_refused_as_late_are_misses(tmp_path):
+    chat = requests(growing(60), growing(60), late=growing(20), slo_class="chat")
+    series = requests(growing(60), growing(60)) | chat
+    share = 'round(macroserve:slo_class_attainment:ratio_rate5m{slo_class="chat"}, 0.01)'
+    run(tmp_path, series, "10m", {share: {f'{{{LLAMA},slo_class="chat"}}': 0.75}})
 
 
 def test_attainment_alert_fires_in_half_a_minute_and_ends_in_a_minute(tmp_path):
@@ -318,6 +359,7 @@ def test_alert_annotations_name_the_macroinstance(tmp_path):
                             {
                                 "exp_labels": {
                                     **labels,
+                                    "slo_class": "default",
                                     "severity": "warning",
                                     "macroserve": "scaling",
                                 },
@@ -341,6 +383,7 @@ def _rendered(name, value):
     for key, text in alert["annotations"].items():
         text = text.replace("{{ $labels.namespace }}", "ns")
         text = text.replace("{{ $labels.macroinstance }}", "llama")
+        text = text.replace("{{ $labels.slo_class }}", "default")
         rendered[key] = text.replace("{{ $value | humanizePercentage }}", value)
         assert "{{" not in rendered[key]
     return rendered

@@ -8,7 +8,7 @@ from support.manifests import emulated
 from macroserve.api.manifest import Manifest, parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
-from macroserve.core.status import CellView, InstanceStatus, Pool
+from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem, Server
 from macroserve.operator.observe.target import ScalingTarget
 from macroserve.operator.plan.fleet import fleet
@@ -51,6 +51,7 @@ def cell(
     cached_tokens: int = 0,
     decodes: int = 0,
     decoded_tokens: int = 0,
+    by_class: dict[str, tuple[int, int]] | None = None,
     **view: Any,
 ) -> CellReport:
     """Return the report of a cell of the instances with these numbers; instance-0 is high
@@ -78,6 +79,7 @@ def cell(
         recent_cached_tokens=cached_tokens,
         recent_decodes=decodes,
         recent_decoded_tokens=decoded_tokens,
+        recent_by_class={name: Ended(*counts) for name, counts in (by_class or {}).items()},
     )
 
 

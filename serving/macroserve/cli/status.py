@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from macroserve.api.class_attainment import recent_by_class
 from macroserve.api.client import local_client
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.local.state import RunningDeployment
@@ -48,7 +49,18 @@ def table(name: str, report: Report) -> Group:
     caches = {f"hybrid cache {i.hybrid_cache}" for i in instances}
     # An instance of the version before does not tell.
     caches |= {f"prefix caching {i.prefix_caching}" for i in instances if i.prefix_caching}
-    return Group(head, Text("\n".join(sorted(caches))), _cells(report), _instances(report))
+    told = [*sorted(caches), *_classes(report)]
+    return Group(head, Text("\n".join(told)), _cells(report), _instances(report))
+
+
+def _classes(report: Report) -> list[str]:
+    """Return a line with the attainment of each SLO class, or none if there is only the default
+    one."""
+    ended = recent_by_class(report.cells)
+    if len(ended) == 1:
+        return []
+    shares = (f"{name} {_share(e.attained, e.finished)}" for name, e in ended.items())
+    return [f"SLO met by class, last 60 s: {', '.join(shares)}"]
 
 
 def _table(title: str) -> Table:

@@ -13,6 +13,7 @@ from support.reconcile_results import (
     PREFIX_CACHING,
     PROBLEM,
     cell,
+    manifest,
     observation,
     pod,
     reconcile_result,
@@ -28,6 +29,12 @@ from macroserve.operator.report.status import invalid_status, status
 
 DECISION = DecisionRecord("2026-03-01T11:00:00Z", "Merge cell-1 into cell-0", "They fit.", "Merged")
 CHANGE = Change(NOW, 3, 5, "spec.instances asks for 5.")
+
+
+CLASSES = [
+    {"name": "chat", "ttft": "1s", "tpot": "50ms"},
+    {"name": "batch", "ttft": "30s", "tpot": "500ms"},
+]
 
 
 def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -84,6 +91,7 @@ BUSY = reconcile_result(
     observation(
         pods=(pod(0), pod(1), replace(pod(2), ready=False, problem=PROBLEM)),
         report=Report((cell("cell-0", 0, 1, finished=3, attained=1, prompt_tokens=8, decodes=1),)),
+        manifest=manifest(slo={"ttft": "2s", "tpot": "100ms", "classes": CLASSES}),
         ingress=Server(0, 2),
     ),
     target(5, change=CHANGE),
@@ -156,7 +164,7 @@ def test_status_accepted_tokens_are_those_of_all_cells(
 def test_crd_status_fields_are_all_reported() -> None:
     found = status(BUSY, [DECISION])
     assert set(crd.at("status")["properties"]) == set(found)
-    for part in ("cells", "scalingHistory", "decisions", "conditions"):
+    for part in ("cells", "sloClasses", "scalingHistory", "decisions", "conditions"):
         assert set(crd.at(f"status.{part}")["items"]["properties"]) == set(found[part][0])
 
 
@@ -278,3 +286,21 @@ def test_status_of_a_never_valid_spec_fits_the_crd() -> None:
     assert (
         "spec.instances is 0." in condition(found["conditions"], ConditionType.DEGRADED)["message"]
     )
+
+
+def test_status_has_the_attainment_of_each_class() -> None:
+    by_class = {"chat": (10, 9), "gone": (5, 5)}
+    cells = (
+        cell("cell-0", 0, 1, finished=100, attained=90, by_class=by_class),
+        cell("cell-1", 2, finished=50, attained=10, by_class={"chat": (30, 10)}),
+    )
+    spec = {"slo": {"ttft": "2s", "tpot": "100ms", "classes": CLASSES}}
+    seen = observation(manifest=manifest(**spec), report=Report(cells))
+    found = status(reconcile_result(seen), ())
+    assert found["attainment"] == "0.66"
+    assert found["sloClasses"] == [
+        {"name": "default", "attainment": "0.72"},
+        {"name": "chat", "attainment": "0.47"},
+        {"name": "batch"},
+    ]
+    assert "sloClasses" not in status(reconcile_result(), ())

@@ -1,8 +1,10 @@
 """Derive the load signals for scaling from one reconcile's observation."""
 
+from macroserve.api.class_attainment import recent_by_class
 from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report
 from macroserve.core.engine_sizes import SMALL
+from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Pool
@@ -38,12 +40,15 @@ def is_idle(observation: Observation, load: LoadReport) -> bool:
 
 
 def is_below_target(manifest: Manifest, report: Report | None) -> bool:
-    """Return whether the attainment of the last minute was below the target."""
-    cells = report.cells if report else ()
-    finished = sum(cell.recent_finished for cell in cells)
-    attained = sum(cell.recent_attained for cell in cells)
-    goal = manifest.spec.slo.attainment
-    return finished >= FEWEST_FINISHED and attained < goal * finished
+    """Return whether the attainment of the last minute was below the target, in any SLO class."""
+    goals = {each.name: each.attainment for each in manifest.slo_classes}
+    goals[DEFAULT_CLASS] = manifest.spec.slo.attainment
+    ended = recent_by_class(report.cells if report else ())
+    return any(
+        found.finished >= FEWEST_FINISHED and found.attained < goals[name] * found.finished
+        for name, found in ended.items()
+        if name in goals
+    )
 
 
 def num_waiting(observation: Observation) -> int:
@@ -88,5 +93,10 @@ def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
     )
     latency = FixedLatencyModel(load.model, load.device, load.coefficients)
     return InstanceModel(
-        config, latency, present_ratio(observation), manifest.spec.mitosis.upper_bound
+        config,
+        latency,
+        present_ratio(observation),
+        manifest.spec.mitosis.upper_bound,
+        manifest.slo_classes,
+        manifest.spec.slo.attainment,
     )

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from macroserve.api.class_attainment import recent_by_class
 from macroserve.api.messages import CellReport
+from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.times import rfc3339
@@ -34,6 +36,7 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "highPriorityRatio": target.high_priority_ratio,
         "selector": _selector(observation.name),
         "attainment": _attainment(observation.cells),
+        "sloClasses": _slo_classes(observation),
         "hybridCache": _told(i.hybrid_cache for c in observation.cells for i in c.instances),
         "prefixCaching": _told(i.prefix_caching for c in observation.cells for i in c.instances),
         "prefixCacheHitRatio": _hit_ratio(observation.cells),
@@ -108,6 +111,21 @@ def _attainment(cells: Sequence[CellReport]) -> str | None:
     """
     attained = sum(report.recent_attained for report in cells)
     return _ratio(attained, sum(report.recent_finished for report in cells))
+
+
+def _slo_classes(observation: Observation) -> list[dict[str, str]] | None:
+    """Return the attainment of the last minute by SLO class, or None if the spec has only the
+    default one."""
+    classes = observation.manifest.slo_classes
+    if not classes:
+        return None
+    ended = recent_by_class(observation.cells)
+    shown: list[dict[str, str]] = []
+    for name in (DEFAULT_CLASS, *(each.name for each in classes)):
+        found = ended.get(name)
+        attainment = found and _ratio(found.attained, found.finished)
+        shown.append({"name": name, **({"attainment": attainment} if attainment else {})})
+    return shown
 
 
 def _hit_ratio(cells: Sequence[CellReport]) -> str | None:

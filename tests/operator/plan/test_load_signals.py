@@ -1,0 +1,38 @@
+"""A MacroInstance is below its target if a class of its requests is."""
+
+import pytest
+from support.reconcile_results import cell, manifest
+
+from macroserve.api.messages import Report
+from macroserve.operator.plan.load_signals import FEWEST_FINISHED, is_below_target
+
+CLASSES = [
+    {"name": "chat", "ttft": "1s", "tpot": "50ms", "attainment": 0.95},
+    {"name": "batch", "ttft": "30s", "tpot": "500ms", "attainment": 0.5},
+]
+SLO = {"ttft": "2s", "tpot": "100ms", "attainment": 0.9, "classes": CLASSES}
+
+
+@pytest.mark.parametrize(
+    ("ended", "by_class", "is_below"),
+    [
+        ((0, 0), {}, False),
+        ((100, 90), {}, False),
+        ((100, 89), {}, True),
+        ((FEWEST_FINISHED - 1, 0), {}, False),
+        ((200, 185), {"chat": (100, 95)}, False),
+        ((200, 184), {"chat": (100, 94)}, True),
+        ((200, 184), {"chat": (100, 95)}, True),
+        ((200, 140), {"batch": (100, 50)}, False),
+        ((200, 139), {"batch": (100, 49)}, True),
+        ((109, 90), {"chat": (9, 0)}, False),
+        ((109, 90), {"gone": (9, 0)}, False),
+    ],
+)
+def test_attainment_of_each_class_is_held_against_its_own_goal(ended, by_class, is_below) -> None:
+    found = cell("cell-0", 0, finished=ended[0], attained=ended[1], by_class=by_class)
+    assert is_below_target(manifest(slo=SLO), Report((found,))) is is_below
+
+
+def test_attainment_without_a_report_is_not_below() -> None:
+    assert not is_below_target(manifest(slo=SLO), None)
