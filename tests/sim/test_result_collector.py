@@ -124,3 +124,17 @@ def test_attainment_by_size_begins_with_the_smallest():
         each.emit([3.01 if late else 1.01] * (each.num_output - 1))
         results.ended(each)
     assert results.outcome.by_size == (1.0, 1.0, 0.0, 0.0)
+
+
+def test_requests_are_late_by_their_own_targets():
+    """The one that came first is due last."""
+    results = ResultCollector(2, stop=AT_END)
+    records = [record("lax", 0.0, slo=Slo(30.0, 0.5)), record("strict", 1.0, slo=Slo(1.0, 0.05))]
+    for each in records:
+        results.expect(each)
+    results.pass_time(2.1)
+    assert (results.outcome.requests, results.outcome.attained) == (1, 0)
+    for each in records:
+        each.emit([5.0] * 11)
+        results.ended(each)
+    assert (results.outcome.requests, results.outcome.attained) == (2, 1)

@@ -15,17 +15,19 @@ from macroserve.bench.serve.report import goodput_report, plan_sentence, run_rep
 from macroserve.bench.serve.result import Result
 from macroserve.bench.serve.run import Bench, run_bench
 from macroserve.cli.bench_serve_options import (
+    CLASS_SYNTAX,
     DEFAULT_DURATION_S,
     check_outputs,
     choose_duration,
     parse_api_key,
+    parse_classes,
     parse_url,
 )
 from macroserve.cli.failure import fail
 from macroserve.cli.load_options import LoadOptions, parse_duration
 from macroserve.cli.option_groups import takes_groups
 from macroserve.core.request import Slo
-from macroserve.workload.load import TraceLoad, plan
+from macroserve.workload.load import TraceLoad
 
 MIN_WIDTH = 100
 """Columns of the tables where the output goes to a file or a pipe."""
@@ -105,6 +107,14 @@ def serve(
             "request (default: none).",
         ),
     ] = None,
+    slo_class: Annotated[
+        list[str] | None,
+        _Target(
+            metavar="NAME=SHARE,ttft=..,tpot=..",
+            help="Send a share of the requests, or conversations, with the header X-SLO-Class: "
+            f"NAME, and judge them by these targets, such as {CLASS_SYNTAX}; may be repeated.",
+        ),
+    ] = None,
     goodput: Annotated[
         float | None,
         _Target(
@@ -146,13 +156,14 @@ def serve(
                 None if tbt is None else parse_duration("--tbt", tbt),
             ),
             load_options.seed,
+            parse_classes(slo_class or ()),
         )
         search = None
         if goodput is not None:
             highest = load.max_intensity(duration_s)
             search = search_goodput(load.intensity, goodput, max_load=highest)
         check_outputs(json, plot)
-        planned = plan(load, bench.limits, bench.seed)
+        planned = bench.planned(load)
         if not planned:
             raise ValueError("no request arrives within --duration")
     except ValueError as error:

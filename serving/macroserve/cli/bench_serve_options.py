@@ -3,10 +3,14 @@
 import math
 import os
 import re
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from macroserve.cli.load_options import parse_duration
+from macroserve.core.request import DEFAULT_CLASS, Slo
+from macroserve.core.slo_class import SloClass
+from macroserve.workload.class_mix import ClassMix
 
 DEFAULT_DURATION_S = 60.0
 _URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^][:/?#@\s]+)(:[0-9]+)?(/[^?#\s]*)?")
@@ -25,6 +29,42 @@ def parse_url(text: str) -> str:
     if not _URL.fullmatch(text):
         raise ValueError(f"--url must be like http://127.0.0.1:8000, got {text!r}")
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+CLASS_SYNTAX = "interactive=0.3,ttft=1s,tpot=50ms"
+_CLASS = re.compile(
+    r"([a-z0-9][-a-z0-9]{0,31})=([0-9.]+),ttft=([^,]+),tpot=([^,]+)(?:,tbt=([^,]+))?"
+)
+
+
+def parse_classes(texts: Iterable[str]) -> ClassMix:
+    """Return the SLO classes of the texts, such as CLASS_SYNTAX."""
+    classes: list[SloClass] = []
+    for text in texts:
+        if not (found := _CLASS.fullmatch(text)):
+            raise ValueError(f"--slo-class must be like {CLASS_SYNTAX}, got {text!r}")
+        name, share, ttft, tpot, tbt = found.groups()
+        if not 0 < (probability := _number(share)) <= 1:
+            raise ValueError(f"--slo-class {name}: the share is above 0 and at most 1, got {share}")
+        if name in (DEFAULT_CLASS, *(each.name for each in classes)):
+            raise ValueError(f"--slo-class {name}: the name is taken")
+        slo = Slo(
+            parse_duration("--slo-class", ttft),
+            parse_duration("--slo-class", tpot),
+            None if tbt is None else parse_duration("--slo-class", tbt),
+        )
+        classes.append(SloClass(name=name, slo=slo, share=probability))
+    try:
+        return ClassMix(tuple(classes))
+    except ValueError as error:
+        raise ValueError(f"--slo-class: {error}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def parse_api_key(text: str | None) -> str | None:

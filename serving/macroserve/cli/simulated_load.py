@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from macroserve.cli.load_options import LoadOptions, parse_duration
 from macroserve.workload.arrivals import Arrival
+from macroserve.workload.class_mix import ClassMix
 from macroserve.workload.load import TraceLoad, plan
 
 
@@ -16,6 +17,10 @@ class Requests(NamedTuple):
     """Number of the first arrivals that do not count."""
     num_skipped: int
     """Bad rows of the trace."""
+
+    def mixed(self, classes: ClassMix, seed: int) -> "Requests":
+        """Return the requests with SLO classes."""
+        return self._replace(arrivals=classes.applied(self.arrivals, seed))
 
     def beyond(self, max_model_len: int) -> "Beyond":
         """Return which of the arrivals that count do not fit a model of that many tokens."""

@@ -9,6 +9,7 @@ from macroserve.sim.goodput import goodput
 from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import bursty, foreseen
+from macroserve.workload.class_mix import ONE_CLASS, ClassMix
 from macroserve.workload.datasets import Workload
 from macroserve.workload.shared_prefix import SharedPrefix
 
@@ -29,6 +30,8 @@ class Experiment:
     ``workload.arrivals.foreseen``; None: only the lengths of earlier requests tell."""
     shared: SharedPrefix | None = None
     """Beginnings that prompts share, before the workload's."""
+    classes: ClassMix = ONE_CLASS
+    """SLO classes of the requests."""
 
     def serve(
         self,
@@ -46,6 +49,7 @@ class Experiment:
             arrivals = foreseen(arrivals, self.foresight, random)
         if self.shared is not None:
             arrivals = list(self.shared.applied(iter(arrivals), np.random.default_rng(seed)))
+        arrivals = self.classes.applied(arrivals, seed)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
         return self.scenario.serve(arrivals, num_before=num_before, stop=stop, seed=seed)
 

@@ -1,8 +1,9 @@
 """Collect the results of a run while it goes on."""
 
-from collections import deque
+from heapq import heappop, heappush
 
-from macroserve.core.request import Slo
+from macroserve.core.request import DEFAULT_CLASS, Slo
+from macroserve.core.status import Ended
 from macroserve.sim.device import SimRequest
 from macroserve.sim.results import (
     WHEN_DECIDED,
@@ -32,9 +33,12 @@ class ResultCollector:
         self._normalized_s = 0.0
         self._coming: set[str] = set()
         self._open: set[str] = set()
-        self._unanswered: deque[SimRequest] = deque()
+        self._unanswered: list[tuple[float, str, SimRequest]] = []
+        """Heap of requests by their deadlines, which other targets may put in another order than
+        the arrivals."""
         self._num_attained = 0
         self._num_missed = 0
+        self._by_class: dict[str, Ended] = {}
         self._results: list[RequestResult] = []
 
     @property
@@ -54,16 +58,18 @@ class ResultCollector:
             num_known,
             self._num_attained,
             self.is_complete,
+            {} if self._by_class.keys() <= {DEFAULT_CLASS} else dict(self._by_class),
             tuple(self._results),
             num_unsent=self._num_unsent,
         )
 
     def expect(self, record: SimRequest) -> None:
-        """Expect a result of a request that has arrived; called in the order of deadlines."""
+        """Expect a result of a request that has arrived."""
         self._open.add(record.request.request_id)
         if self._stop.to_the_end:
             self._coming.add(record.request.request_id)
-        self._unanswered.append(record)
+        request = record.request
+        heappush(self._unanswered, (request.deadline_s, request.request_id, record))
 
     def ended(self, record: SimRequest) -> None:
         attained = self._slo_rule(record)
@@ -82,8 +88,8 @@ class ResultCollector:
     def pass_time(self, now: float) -> None:
         """Count the requests as missed that are due before ``now`` and have no token yet."""
         unanswered = self._unanswered
-        while unanswered and (unanswered[0].num_emitted or unanswered[0].request.deadline_s < now):
-            record = unanswered.popleft()
+        while unanswered and (unanswered[0][2].num_emitted or unanswered[0][0] < now):
+            _, _, record = heappop(unanswered)
             if not record.num_emitted:
                 self._decide(record, False)
 
@@ -92,6 +98,8 @@ class ResultCollector:
             self._open.remove(record.request.request_id)
             self._num_attained += attained
             self._num_missed += not attained
+            so_far = self._by_class.get(record.request.slo_class, Ended())
+            self._by_class[record.request.slo_class] = so_far + Ended(1, int(attained))
 
     def _note(self, record: SimRequest, answer_s: float, *, attained: bool, refused: bool) -> None:
         request = record.request
@@ -108,6 +116,7 @@ class ResultCollector:
             Slo.steady_s(record.gaps_s),
             refused,
             attained,
+            request.slo_class,
         )
         self._results.append(result)
         if not refused:

@@ -1,12 +1,15 @@
 """Results of simulated requests and runs, and the rules by which they count."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from statistics import mean
 from typing import NamedTuple
 
+from macroserve.core.request import DEFAULT_CLASS
+from macroserve.core.slo_class import SloClass
+from macroserve.core.status import Ended
 from macroserve.sim.device import SimRequest
 
 QUARTERS = 4
@@ -26,6 +29,8 @@ class RequestResult(NamedTuple):
     """The 99th percentile (nearest rank) of the gaps between two tokens, in seconds."""
     refused: bool
     attained: bool
+    slo_class: str = DEFAULT_CLASS
+    """Name of its SLO class."""
 
     @property
     def completion_s(self) -> float:
@@ -66,6 +71,8 @@ class RunResult:
     attained: int
     decided: bool
     """True if all requests are known, or so many that the goal is missed."""
+    ended_by_class: Mapping[str, Ended] = field(default_factory=dict[str, Ended])
+    """The same requests by the name of their SLO class, where there are several."""
     results: tuple[RequestResult, ...] = ()
     """Results in the order in which requests ended; empty unless the run went to the end."""
     kv_use: float = 0.0
@@ -84,6 +91,29 @@ class RunResult:
     def attainment(self) -> float:
         """Return the attainment, 1.0 for a run without requests."""
         return self.attained / self.requests if self.requests else 1.0
+
+    def worst_attainment(self, classes: Iterable[SloClass], goal: float) -> float:
+        """Return the attainment of the SLO class that is worst off by its own goal, on the scale of
+        the default one: at least ``goal`` if and only if each class attains its own.
+
+        goal: attainment that the default class is to reach.
+        """
+        if not self.ended_by_class:
+            return self.attainment
+        goals = {each.name: each.attainment for each in classes}
+        return min(
+            goal * (ended.attained / ended.finished / goals.get(name, goal))
+            for name, ended in self.ended_by_class.items()
+        )
+
+    @property
+    def by_class(self) -> dict[str, tuple["RequestResult", ...]]:
+        """Return the results by the name of their SLO class, in the order of the names."""
+        names = sorted({result.slo_class for result in self.results})
+        return {
+            name: tuple(result for result in self.results if result.slo_class == name)
+            for name in names
+        }
 
     @property
     def longest_wait_s(self) -> float:

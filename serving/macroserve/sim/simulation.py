@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from macroserve.core.batch import HandBackReason
-from macroserve.core.request import Request
+from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
@@ -167,8 +167,9 @@ class Simulation:
             arrival.at_s,
             arrival.num_prompt_tokens,
             min(arrival.max_new_tokens or num_left, num_left),
-            self._config.slo,
+            arrival.slo_class.slo if arrival.slo_class else self._config.slo,
             expected_tokens=arrival.expected_tokens,
+            slo_class=arrival.slo_class.name if arrival.slo_class else DEFAULT_CLASS,
         )
         num_output = min(arrival.num_output_tokens, request.max_new_tokens)
         return SimRequest(

@@ -6,6 +6,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
+from macroserve.core.slo_class import SloClass
 from macroserve.workload.turn import Turn
 
 Lengths = Sequence[tuple[int, int]]
@@ -41,6 +42,8 @@ class Arrival(NamedTuple):
     text: str = ""
     """Text of the prompt, or of its last message in a conversation; empty where the load has
     lengths alone."""
+    slo_class: SloClass | None = None
+    """SLO class with the targets of its requests; None for the default one."""
 
     @property
     def num_requests(self) -> int:

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from aiohttp import web
+from support.slo_classes import BATCH
 
 from macroserve.bench.serve import client as client_module
 from macroserve.bench.serve.client import EndpointError, LoadClient, Target
@@ -72,6 +73,13 @@ async def test_client_records_an_answer(endpoint, kind: Endpoint) -> None:
 async def test_client_without_a_key_sends_no_authorization(endpoint) -> None:
     await run(endpoint.url, at_once(1))
     assert "Authorization" not in endpoint.headers[0]
+
+
+async def test_request_of_a_class_names_it_in_its_head(endpoint) -> None:
+    plan = [Arrival(0.0, 8, 3), Arrival(0.0, 8, 3, slo_class=BATCH)]
+    records = await run(endpoint.url, plan)
+    assert [record.slo_class for record in records] == [None, BATCH]
+    assert sorted(headers.get("X-SLO-Class", "") for headers in endpoint.headers) == ["", "batch"]
 
 
 async def test_record_times_are_those_of_the_chunks(endpoint, monkeypatch) -> None:

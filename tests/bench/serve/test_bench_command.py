@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ app.command()(serve)
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:15:4{i}.5,{10 + i},{1 + i}\n" for i in range(10)
 )
+CHAT = "chat=0.5,ttft=1s,tpot=50ms"
 SYNTHETIC = ("--rate", "200", "--num-requests", "10", "--output-tokens", "2")
 
 
@@ -70,6 +72,16 @@ def trace(tmp_path: Path) -> Path:
         (
             ("--rate", 1, "--multi-turn", "turns=0,think=1s"),
             "--multi-turn: a conversation has 1 to",
+        ),
+        (("--rate", 1, "--slo-class", "chat"), "--slo-class must be like interactive=0.3,ttft=1s"),
+        (("--rate", 1, "--slo-class", CHAT.replace("0.5", "1.5")), "above 0 and at most 1"),
+        (("--rate", 1, "--slo-class", CHAT.replace("0.5", "0..5")), "above 0 and at most 1"),
+        (("--rate", 1, "--slo-class", CHAT.replace("1s", "soon")), "'soon' is not a duration"),
+        (("--rate", 1, "--slo-class", CHAT.replace("chat", "default")), "the name is taken"),
+        (("--rate", 1, "--slo-class", CHAT, "--slo-class", CHAT), "the name is taken"),
+        (
+            ("--rate", 1, "--slo-class", CHAT, "--slo-class", CHAT.replace("chat=0.5", "b=0.6")),
+            "at most 1 together",
         ),
         (("--rate", 1, "--json", "no/such/folder/x.json"), "--json: cannot write"),
         (("--rate", 1, "--plot", "."), "--plot: cannot write"),
@@ -138,6 +150,22 @@ def test_bench_with_a_trace_replays_its_lengths(endpoint_in_thread, trace: Path)
     assert "10 requests over 0.1 s" in result.stderr
     assert "attainment  100.0% within their targets" in result.stdout
     assert "10 sent of 10: 10 succeeded, 0 failed, 0 interrupted" in result.stdout
+
+
+def test_bench_of_classes_reports_each_by_its_own_targets(endpoint_in_thread, tmp_path) -> None:
+    path = tmp_path / "report.json"
+    options = ("--rate", 100, "--num-requests", 60, "--url", endpoint_in_thread.url)
+    strict = "strict=0.3,ttft=1ms,tpot=50ms,tbt=1s"
+    classes = ("--slo-class", CHAT, "--slo-class", strict)
+    result = bench(*options, "--output-tokens", 2, *classes, "--json", path)
+    assert result.exit_code == 0, result.stderr
+    [run] = json.loads(path.read_text())["runs"]
+    found = {each["name"]: each["num_requests"] for each in run["summary"]["classes"]}
+    assert found.keys() == {"chat", "default", "strict"} and sum(found.values()) == 60
+    sent = Counter(headers.get("X-SLO-Class", "default") for headers in endpoint_in_thread.headers)
+    sent["default"] -= 1  # the list of models
+    assert sent == found
+    assert "SLO classes" in result.stdout and "strict" in result.stdout
 
 
 def test_bench_writes_json_and_plot_without_the_key(endpoint_in_thread, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from macroserve.bench.serve.metrics import Distribution, FailureCount, summarize
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 
@@ -146,3 +147,24 @@ def test_summary_of_any_records_has_consistent_shares_and_counts(
         assert summary.ttft_attainment is not None and summary.tpot_attainment is not None
         assert 0 <= summary.attainment <= min(summary.ttft_attainment, summary.tpot_attainment) <= 1
         assert summary.goodput <= summary.request_throughput
+
+
+def test_requests_of_classes_are_judged_by_their_own_targets() -> None:
+    strict = SloClass(name="strict", slo=Slo(0.4, 0.1))
+    lax = SloClass(name="lax", slo=Slo(9.0, 1.0))
+    records = [
+        GOOD,
+        SLOW_START,
+        replace(GOOD, slo_class=strict),
+        replace(SLOW_START, slo_class=lax),
+        replace(FAILED, slo_class=lax),
+        replace(INTERRUPTED, slo_class=lax),
+    ]
+    assert [record.meets(SLO) for record in records] == [True, False, False, True, False, False]
+    summary = summarize(records, SLO)
+    assert summary.attainment == pytest.approx(2 / 5)
+    found = [(each.name, each.slo, each.num_requests) for each in summary.classes]
+    assert found == [("default", SLO, 2), ("lax", lax.slo, 2), ("strict", strict.slo, 1)]
+    assert [each.attainment for each in summary.classes] == [0.5, 0.5, 0.0]
+    assert [each.ttft and each.ttft.max for each in summary.classes] == [1.001, 1.001, 0.5]
+    assert summarize(records[:2], SLO).classes == ()

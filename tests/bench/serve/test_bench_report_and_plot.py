@@ -165,6 +165,7 @@ def test_json_report_has_every_figure(tmp_path: Path) -> None:
     good, slow, failed, interrupted = run["requests"]
     assert good == {
         "index": 0,
+        "slo_class": None,
         "turn": 0,
         "num_unsent": 0,
         "scheduled_s": 1.0,

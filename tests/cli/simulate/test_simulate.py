@@ -286,3 +286,33 @@ def test_simulate_trace_out_writes_trace_events(run, tmp_path):
     assert result.exit_code == 0, result.output
     phases = {event["ph"] for event in json.loads(path.read_text())["traceEvents"]}
     assert phases == {"M", "X", "b", "e"}
+
+
+def test_simulated_classes_are_judged_by_their_own_targets(manifest, run, tmp_path):
+    document = yaml.safe_load(manifest.read_text())
+    strict = {"name": "strict", "ttft": "1ms", "tpot": "50ms", "share": 0.4}
+    lax = {"name": "lax", "ttft": "30s", "tpot": "500ms", "share": 0.3}
+    document["spec"]["slo"]["classes"] = [strict, lax, lax | {"name": "idle", "share": None}]
+    del document["spec"]["slo"]["classes"][2]["share"]
+    manifest.write_text(yaml.safe_dump(document))
+    path = tmp_path / "report.json"
+    options = ("--duration", "20s", "--max-prompt-tokens", 4000, "--json", path)
+    result = run(*PLACE, *LOAD, *options)
+    assert result.exit_code == 0, result.output
+    classes = json.loads(path.read_text())["classes"]
+    assert {name: found["attainment"] for name, found in classes.items()} == {
+        "default": 1.0,
+        "lax": 1.0,
+        "strict": 0.0,
+    }
+    assert sum(found["num_requests"] for found in classes.values()) == pytest.approx(80, abs=40)
+    assert "class strict" in result.output and "0.0% of" in result.output
+
+
+def test_simulated_ordering_that_cannot_be_imported_is_refused(manifest, run):
+    document = yaml.safe_load(manifest.read_text())
+    document["spec"]["scheduling"] = {"strategy": "vllm", "ordering": "nowhere:f"}
+    manifest.write_text(yaml.safe_dump(document))
+    result = run(*PLACE, *LOAD, "--duration", "5s")
+    assert result.exit_code == 2
+    assert "spec.scheduling.ordering nowhere:f cannot be imported" in result.output

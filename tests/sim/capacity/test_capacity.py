@@ -1,7 +1,11 @@
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from macroserve.core.request import Slo
 from macroserve.core.scaling.autoscale import CapacityEstimate
+from macroserve.core.slo_class import SloClass
 from macroserve.sim.capacity import capacity, scale_down_check
 from macroserve.sim.capacity.capacity import fewest, need
 from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, attainment
@@ -167,3 +171,16 @@ def test_fewest_finds_the_number_in_few_tries(enough):
     assert fewest(suffices, 3, 12) == enough
     assert len(tried) <= 4
     assert 12 not in tried
+
+
+def test_class_with_strict_targets_needs_more_instances(make_design, make_load):
+    """The default class has loose targets, and alone would keep fewer."""
+    design, lengths = make_design(slo=Slo(20.0, 1.0)), ((400, 60),) * 4
+    load = make_load([12.0] * 60, lengths)
+    strict = SloClass(name="strict", slo=Slo(1.5, 0.1), attainment=0.95)
+    mixed = msgspec.structs.replace(load, classes=("strict", *["default"] * 3))
+    with_strict = replace(design, slo_classes=(strict,))
+    plain = needed(design, load, 4)
+    assert plain.survivors < needed(with_strict, mixed, 4).survivors
+    assert needed(with_strict, load, 4) == plain, "no request is of the class"
+    assert needed(design, mixed, 4) == plain, "the class is not known"

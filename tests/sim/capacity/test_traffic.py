@@ -1,6 +1,9 @@
+from collections import defaultdict
 from random import Random
 
 import pytest
+from msgspec.structs import replace
+from support.slo_classes import BATCH, INTERACTIVE
 
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.sim.capacity.traffic import BUSY_S, HEADROOM, WARM_UP_S, Traffic, busiest, expected
@@ -65,3 +68,22 @@ def test_arrivals_of_a_share_follow_the_warm_up():
     assert num_before == pytest.approx(0.25 * 8 * WARM_UP_S, rel=0.4)
     assert len(times) - num_before == pytest.approx(0.25 * 8 * 180, rel=0.2)
     assert times[-1] > WARM_UP_S + 150
+
+
+def test_arrivals_are_of_the_class_of_a_request_of_their_lengths():
+    lengths = ((5, 5), (5, 5), (900, 100), (7, 7))
+    classes = ("interactive", "default", "batch", "gone")
+    traffic = Traffic((8.0,), 60.0, lengths, classes)
+    found, _ = traffic.arrivals(1.0, 2, Random(0), (INTERACTIVE, BATCH))
+    by_lengths = defaultdict(set)
+    for arrival in found:
+        by_lengths[arrival.num_prompt_tokens].add(arrival.slo_class)
+    assert by_lengths == {5: {INTERACTIVE, None}, 900: {BATCH}, 7: {None}}
+    plain, _ = traffic.arrivals(1.0, 2, Random(0))
+    assert plain == [arrival._replace(slo_class=None) for arrival in found]
+
+
+def test_traffic_has_the_classes_of_the_report(make_load):
+    load = replace(make_load([4.0] * 60, ((5, 5), (9, 9))), classes=("batch", "default"))
+    assert expected(load, 0).classes == busiest(load, 0, LONG_S).classes == ("batch", "default")
+    assert expected(replace(load, classes=("batch",)), 0).classes == (), "they are not those"

@@ -29,6 +29,9 @@ KEEPALIVE_S = 3.0
 """Seconds for which an idle connection is kept. uvicorn closes it after 5 s, and a request on a
 connection that closes would look like a failure of the endpoint."""
 
+CLASS_HEADER = "X-SLO-Class"
+"""Header that names the SLO class of a request."""
+
 PREFLIGHT_TIMEOUT_S = 15.0
 MAX_DETAIL = 300
 """Characters of an error's text that are kept."""
@@ -177,10 +180,11 @@ class LoadClient:
         meter = meter or StreamMeter()
         failure: Failure | None = None
         detail, status, x_request_id = "", None, None
+        headers = {CLASS_HEADER: planned.slo_class.name} if planned.slo_class else None
         sent = clock()
         try:
             async with self._session.post(
-                self._target.url + path, data=body, allow_redirects=False
+                self._target.url + path, data=body, headers=headers, allow_redirects=False
             ) as response:
                 status = response.status
                 x_request_id = response.headers.get("x-request-id")
@@ -217,6 +221,7 @@ class LoadClient:
             ttft_s=_since(sent, meter.first_token_s),
             e2e_s=_since(sent, meter.last_token_s),
             gaps_s=meter.gaps_s,
+            slo_class=planned.slo_class,
         )
 
     def _without_key(self, text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from macroserve.bench.serve.record import Failure, RequestRecord
-from macroserve.core.request import Slo
+from macroserve.core.request import DEFAULT_CLASS, Slo
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,35 @@ class FailureCount:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassSummary:
+    """The figures of one SLO class; latencies are those of its requests that succeeded.
+
+    num_requests: requests that count.
+    attainment: share of them within all targets.
+    """
+
+    name: str
+    slo: Slo
+    num_requests: int
+    attainment: float
+    ttft: Distribution | None
+    tpot: Distribution | None
+
+    @classmethod
+    def of(cls, name: str, slo: Slo, records: Sequence[RequestRecord]) -> Self:
+        """Return the figures of records, at least one, that count."""
+        succeeded = [r for r in records if r.failure is None]
+        return cls(
+            name,
+            slo,
+            len(records),
+            sum(r.meets(slo) for r in records) / len(records),
+            Distribution.of(_known(r.ttft_s for r in succeeded)),
+            Distribution.of(_known(r.tpot_s for r in succeeded)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The figures of one run. Latencies are those of the requests that succeeded.
 
@@ -63,6 +92,7 @@ class Summary:
     tbt_attainment: share of requests within the target for TBT alone.
     goodput: requests per second within their targets.
     send_lag: distribution of the client's own delays.
+    classes: figures of each SLO class, in the order of their names; empty where no request has one.
     """
 
     num_sent: int
@@ -88,6 +118,7 @@ class Summary:
     tbt_attainment: float | None
     goodput: float
     send_lag: Distribution | None
+    classes: tuple[ClassSummary, ...] = ()
 
 
 def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
@@ -121,7 +152,22 @@ def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
         tbt_attainment=_share(sum(r.meets_tbt(slo) for r in counted), counted),
         goodput=_ratio(num_attained, elapsed_s),
         send_lag=Distribution.of([r.send_lag_s for r in records]),
+        classes=_classes(counted, slo),
     )
+
+
+def _classes(counted: Sequence[RequestRecord], slo: Slo) -> tuple[ClassSummary, ...]:
+    of_class: dict[str, list[RequestRecord]] = {}
+    targets = {DEFAULT_CLASS: slo}
+    for record in counted:
+        name = DEFAULT_CLASS
+        if record.slo_class:
+            name = record.slo_class.name
+            targets[name] = record.slo_class.slo
+        of_class.setdefault(name, []).append(record)
+    if of_class.keys() <= {DEFAULT_CLASS}:
+        return ()
+    return tuple(ClassSummary.of(name, targets[name], of_class[name]) for name in sorted(of_class))
 
 
 def _cached_share(succeeded: Sequence[RequestRecord]) -> float | None:

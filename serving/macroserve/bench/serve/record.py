@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 
 
 class Failure(StrEnum):
@@ -46,6 +47,7 @@ class RequestRecord:
     gaps_s: gaps between successive chunks with tokens; single-precision arrays, as there are many.
     turn: number of the turn in its conversation; 0 is the first.
     num_unsent: turns that were not sent, as the conversation ended early with this one.
+    slo_class: SLO class, whose targets take the place of those of the run; None for none.
     """
 
     index: int
@@ -65,6 +67,7 @@ class RequestRecord:
     gaps_s: Sequence[float] = ()
     turn: int = 0
     num_unsent: int = 0
+    slo_class: SloClass | None = None
 
     @property
     def send_lag_s(self) -> float:
@@ -82,17 +85,24 @@ class RequestRecord:
     def max_tbt_s(self) -> float | None:
         return max(self.gaps_s, default=None)
 
+    def _targets(self, slo: Slo) -> Slo:
+        return self.slo_class.slo if self.slo_class else slo
+
     def meets_ttft(self, slo: Slo) -> bool:
+        slo = self._targets(slo)
         return self.failure is None and self.ttft_s is not None and self.ttft_s <= slo.ttft_s
 
     def meets_tpot(self, slo: Slo) -> bool:
         """Return whether TPOT is in its target, as it always is for a single token."""
+        slo = self._targets(slo)
         return self.failure is None and (self.tpot_s is None or self.tpot_s <= slo.tpot_s)
 
     def meets_tbt(self, slo: Slo) -> bool:
         """Return whether the 99th percentile of the gaps is in the target for TBT."""
+        slo = self._targets(slo)
         is_steady = slo.is_steady(slo.num_slow(self.gaps_s), self.num_tokens - 1)
         return self.failure is None and is_steady
 
     def meets(self, slo: Slo) -> bool:
+        """Return whether the request met all targets, of its class or else of the run."""
         return self.meets_ttft(slo) and self.meets_tpot(slo) and self.meets_tbt(slo)

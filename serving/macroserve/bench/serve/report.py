@@ -11,7 +11,7 @@ from rich.text import Text
 
 from macroserve.bench.durations import seconds
 from macroserve.bench.serve.goodput import Goodput
-from macroserve.bench.serve.metrics import Distribution, Summary
+from macroserve.bench.serve.metrics import ClassSummary, Distribution, Summary
 from macroserve.bench.serve.record import RequestRecord
 from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
@@ -43,7 +43,8 @@ def plan_sentence(planned: Sequence[Arrival]) -> str:
 def run_report(run: Run, slo: Slo) -> RenderableType:
     """Return the tables of one run."""
     remarks = (Text(remark, style="yellow") for remark in remarks_on(run))
-    return Group(_latency_table(run.summary, slo), _totals_table(run), *remarks)
+    classes = [_class_table(run.summary.classes)] if run.summary.classes else []
+    return Group(_latency_table(run.summary, slo), *classes, _totals_table(run), *remarks)
 
 
 def goodput_report(result: Result, unit: str) -> RenderableType:
@@ -139,6 +140,7 @@ def write_json(path: Path, config: Mapping[str, object], result: Result, slo: Sl
 def _row(record: RequestRecord, slo: Slo) -> dict[str, object]:
     return {
         "index": record.index,
+        "slo_class": record.slo_class and record.slo_class.name,
         "turn": record.turn,
         "num_unsent": record.num_unsent,
         "scheduled_s": record.scheduled_s,
@@ -176,6 +178,21 @@ def _latency_table(summary: Summary, slo: Slo) -> Table:
         figures = astuple(latency) if latency else (None,) * len(fields(Distribution))
         slo_cells = ("", "") if target_s is None else (seconds(target_s), _percent(share))
         table.add_row(name, *map(seconds, figures), *slo_cells)
+    return table
+
+
+def _class_table(classes: Sequence[ClassSummary]) -> Table:
+    table = Table(title="SLO classes", title_justify="left")
+    table.add_column("")
+    columns = ("requests", "within", "TTFT p50", "p90", "p99", "SLO", "TPOT p50", "p90", "p99")
+    for name in (*columns, "SLO"):
+        table.add_column(name, justify="right")
+    for each in classes:
+        row = [f"{each.num_requests:,}", _percent(each.attainment)]
+        for found, target_s in ((each.ttft, each.slo.ttft_s), (each.tpot, each.slo.tpot_s)):
+            figures = (found.p50, found.p90, found.p99) if found else (None,) * 3
+            row += [*map(seconds, figures), seconds(target_s)]
+        table.add_row(each.name, *row)
     return table
 
 

@@ -17,6 +17,8 @@ from macroserve.bench.serve.payload import Endpoint, PayloadMaker
 from macroserve.bench.serve.progress import LiveView
 from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
+from macroserve.workload.arrivals import Arrival
+from macroserve.workload.class_mix import ONE_CLASS, ClassMix
 from macroserve.workload.load import Load, LoadLimits, plan
 
 MAX_OPEN_FILES = 65536
@@ -35,6 +37,11 @@ class Bench:
     limits: LoadLimits
     slo: Slo
     seed: int
+    classes: ClassMix = ONE_CLASS
+
+    def planned(self, load: Load) -> list[Arrival]:
+        """Return the requests of a run of this load."""
+        return self.classes.applied(plan(load, self.limits, self.seed), self.seed)
 
 
 Search = Generator[float, float, Goodput]
@@ -82,7 +89,7 @@ class _Runner:
     async def run(self, load: Load, number: int) -> Run:
         """Run ``number`` of the session, whose prompts differ from those of the others."""
         bench = self.bench
-        planned = plan(load, bench.limits, bench.seed)
+        planned = bench.planned(load)
         payloads = PayloadMaker(
             self.model,
             bench.endpoint,

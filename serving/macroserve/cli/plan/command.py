@@ -63,11 +63,18 @@ def plan(
     from macroserve.cli.simulated_load import requests
     from macroserve.sim.capacity.planning import Candidate, Need, search
     from macroserve.sim.scenario import Scenario
+    from macroserve.workload.class_mix import ClassMix
 
     console, tried = Console(highlight=False), list[Candidate]()
     try:
         wanted = load_manifest(deployment.manifest)
+        if wanted.spec.scheduling.ordering != "Auto":
+            raise ValueError(
+                "the plan chooses the strategy, with its own order: leave "
+                "spec.scheduling.ordering out"
+            )
         asked = requests(load, duration, DEFAULT_DURATION, warm_up_s=0.0)
+        asked = asked.mixed(ClassMix(wanted.slo_classes), load.seed)
         beyond = asked.beyond(wanted.spec.model.max_model_len)
         asked = asked.that_fit(wanted.spec.model.max_model_len)
         scenario = Scenario(

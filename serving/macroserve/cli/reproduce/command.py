@@ -15,7 +15,7 @@ console = Console(highlight=False)
 
 FIGURE_NAMES = {
     "aptserve": ("throughput", "attainment", "ablation"),
-    "ascendra": ("goodput", "variants", "attainment", "strictness", "overload"),
+    "ascendra": ("goodput", "variants", "attainment", "strictness", "overload", "ordering"),
     "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),

@@ -51,17 +51,20 @@ def simulate(
     from macroserve.cli.simulate.report import Report
     from macroserve.cli.simulated_cluster import cluster
     from macroserve.cli.simulated_load import requests
+    from macroserve.engine.ordering import ordered_strategy
     from macroserve.sim.results import AT_END
     from macroserve.sim.scenario import Scenario
     from macroserve.sim.trace import Trace
+    from macroserve.workload.class_mix import ClassMix
 
     try:
         wanted = load_manifest(deployment.manifest)
         mitosis = wanted.spec.mitosis
         asked = requests(load, duration, DEFAULT_DURATION, WARM_UP_S)
+        asked = asked.mixed(ClassMix(wanted.slo_classes), load.seed)
         scenario = Scenario(
             cluster(wanted, deployment),
-            wanted.strategy,
+            ordered_strategy(wanted.strategy.name, wanted.spec.scheduling.ordering),
             wanted.slo,
             high_priority_ratio=wanted.desired_fleet().high_priority_ratio,
             drop_late=wanted.spec.scheduling.drop_late,

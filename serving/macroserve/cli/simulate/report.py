@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from statistics import mean
 from typing import Self
 
 from rich.console import Group, RenderableType
@@ -10,8 +11,33 @@ from rich.text import Text
 
 from macroserve.bench.durations import seconds
 from macroserve.bench.serve.metrics import Distribution
-from macroserve.core.request import Slo
+from macroserve.core.request import DEFAULT_CLASS, Slo
 from macroserve.sim.results import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class ClassReport:
+    """A report has the figures of one SLO class."""
+
+    num_requests: int
+    attainment: float
+    """Share of the requests within their targets."""
+    longest_wait_s: float
+    """Longest time to a first token or a refusal."""
+
+
+def _by_class(outcome: RunResult) -> dict[str, ClassReport]:
+    by_class = outcome.by_class
+    if by_class.keys() <= {DEFAULT_CLASS}:
+        return {}
+    return {
+        name: ClassReport(
+            len(results),
+            mean([result.attained for result in results]),
+            max([result.wait_s for result in results]),
+        )
+        for name, results in by_class.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +53,8 @@ class Report:
     attainment_by_size: tuple[float, ...]
     """Attainment of each quarter of the requests, the one with the fewest tokens first; empty for
     fewer than four requests."""
+    classes: Mapping[str, "ClassReport"]
+    """Figures of each SLO class by its name; empty where all requests are of the default one."""
     longest_wait_s: float
     """Longest time to a first token or a refusal."""
     prefix_cache_hit_ratio: float
@@ -51,6 +79,7 @@ class Report:
             num_devices=num_devices,
             attainment=outcome.attainment,
             attainment_by_size=outcome.by_size,
+            classes=_by_class(outcome),
             longest_wait_s=outcome.longest_wait_s,
             prefix_cache_hit_ratio=outcome.prefix_cache_hit_ratio,
             one_cache_hit_ratio=outcome.one_cache_hit_ratio,
@@ -81,6 +110,12 @@ class Report:
         if self.attainment_by_size:
             by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)
             totals.add_row("by size", f"{by_size}, from the quarter with the fewest tokens on")
+        for name, found in self.classes.items():
+            totals.add_row(
+                f"class {name}",
+                f"{found.attainment:.1%} of {found.num_requests:,} requests within their targets, "
+                f"longest wait {seconds(found.longest_wait_s)}",
+            )
         totals.add_row("requests", f"{self.num_requests:,}, {self.num_refused:,} of them refused")
         if self.num_unsent:
             totals.add_row("not sent", f"{self.num_unsent:,} turns after those refused")

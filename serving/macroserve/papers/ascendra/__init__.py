@@ -1,6 +1,6 @@
 """Ascendra, section 8: LP and HP instances against vLLM and Sarathi, on three A100s."""
 
-from macroserve.papers.ascendra import attainment, goodput, overload, strictness, variants
+from macroserve.papers.ascendra import attainment, goodput, ordering, overload, strictness, variants
 
 FIGURES = {
     "goodput": goodput.FIGURE,
@@ -8,4 +8,5 @@ FIGURES = {
     "attainment": attainment.FIGURE,
     "strictness": strictness.FIGURE,
     "overload": overload.FIGURE,
+    "ordering": ordering.FIGURE,
 }

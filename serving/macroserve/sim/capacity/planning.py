@@ -10,6 +10,8 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.slo_class import SloClass
+from macroserve.core.status import Ended
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.capacity.capacity import fewest
 from macroserve.sim.capacity.pools import other_ratios
@@ -41,7 +43,7 @@ class Need:
 
     arrivals: Sequence[Arrival]
     goal: float
-    """Attainment to reach."""
+    """Attainment to reach, by the requests of the default SLO class."""
     num_devices: int
     """Maximum number of devices."""
     per_node: int
@@ -51,6 +53,17 @@ class Need:
     def num_requests(self) -> int:
         """Return the number of requests, with all turns of conversations."""
         return _num_requests(self.arrivals)
+
+    @property
+    def slo_classes(self) -> set[SloClass]:
+        """Return the SLO classes of the requests, besides the default one."""
+        return {arrival.slo_class for arrival in self.arrivals if arrival.slo_class}
+
+    @property
+    def stop(self) -> StopRule:
+        """Return when a simulation of the whole load ends. Which of several classes misses its goal
+        is known at the end."""
+        return StopRule(goal=0.0 if self.slo_classes else self.goal)
 
     def most_instances(self, scenario: Scenario) -> int:
         return self.num_devices // scenario.cluster.ranks
@@ -215,13 +228,25 @@ def _proved(
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
             tried = _with_cells(candidate.scenario, num, bound)
             outcomes = list(run(partial(piece_served, tried, most_missed), pieces))
-            num_attained = sum(outcome.attained for outcome in outcomes)
-            attainment = num_attained / need.num_requests
+            attainment = joined(outcomes, need.num_requests).worst_attainment(
+                need.slo_classes, need.goal
+            )
             if attainment >= need.goal:
                 return replace(
                     candidate, num_instances=num, upper_bound=bound, attainment=attainment
                 )
     return None
+
+
+def joined(outcomes: Sequence[RunResult], num_requests: int) -> RunResult:
+    """Return the result of all pieces of a load of so many requests; what a piece that was cut
+    short has not decided counts as missed."""
+    by_class: dict[str, Ended] = {}
+    for outcome in outcomes:
+        for name, ended in outcome.ended_by_class.items():
+            by_class[name] = by_class.get(name, Ended()) + ended
+    num_attained = sum(outcome.attained for outcome in outcomes)
+    return RunResult(num_requests, num_attained, True, by_class)
 
 
 class Piece(NamedTuple):
@@ -246,7 +271,9 @@ def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
 
 def piece_served(scenario: Scenario, most_missed: float, piece: Piece) -> RunResult:
     """Serve a piece until more of its requests have missed than may miss in all pieces together."""
-    goal = 1 - most_missed / _num_requests(piece.arrivals[piece.num_before :])
+    counted = piece.arrivals[piece.num_before :]
+    has_classes = any(arrival.slo_class for arrival in counted)
+    goal = 0.0 if has_classes else 1 - most_missed / _num_requests(counted)
     return scenario.serve(piece.arrivals, num_before=piece.num_before, stop=StopRule(goal=goal))
 
 
@@ -256,7 +283,8 @@ def _num_requests(arrivals: Sequence[Arrival]) -> int:
 
 def _attainment(scenario: Scenario, need: Need, num_instances: int) -> float:
     tried = _with_cells(scenario, num_instances, num_instances)
-    return tried.serve(need.arrivals, stop=StopRule(goal=need.goal)).attainment
+    outcome = tried.serve(need.arrivals, stop=need.stop)
+    return outcome.worst_attainment(need.slo_classes, need.goal)
 
 
 def _with_cells(scenario: Scenario, num_instances: int, upper_bound: int) -> Scenario:

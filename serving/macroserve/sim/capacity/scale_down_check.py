@@ -6,6 +6,7 @@ from math import ceil
 from random import Random
 
 from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.slo_class import SloClass
 from macroserve.sim.capacity.traffic import Traffic
 from macroserve.sim.instance import FixedLatencyModel, InstanceSpec
 from macroserve.sim.results import StopRule
@@ -31,11 +32,15 @@ class InstanceModel:
     high_priority_ratio: float
     max_cell: int
     """Maximum number of instances in a cell."""
+    slo_classes: tuple[SloClass, ...] = ()
+    """SLO classes besides the default one."""
+    goal: float = 0.9
+    """Share of the default class's requests that should meet their targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttainmentEstimate:
-    """An estimate is the attainment of a simulation."""
+    """An estimate is the attainment of a simulation, see ``RunResult.worst_attainment``."""
 
     attainment: float
     certain: bool
@@ -50,7 +55,7 @@ def attainment(
     seed: int = 0,
 ) -> AttainmentEstimate:
     """Return the share of the requests of ``traffic`` that ``num_instances`` serve within their
-    targets.
+    targets; of several SLO classes, that of the class that is worst off.
 
     goal: if not zero, the simulation only finds whether the goal is reached: an attainment below
         the goal may be less than the true one.
@@ -61,9 +66,13 @@ def attainment(
     num_simulated = min(ceil(num_instances / num_cells), MAX_SHARE)
     share = num_simulated / num_instances
     num_rounds = ceil(MIN_REQUESTS / (share * traffic.num_expected))
-    arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed))
+    classes = instance_model.slo_classes
+    arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed), classes)
     spec = InstanceSpec.known(instance_model.config, instance_model.latency)
     cell = single_cell(spec, num_simulated, instance_model.high_priority_ratio)
-    stop = StopRule(goal=goal)
+    # Which of several classes misses its goal is known at the end.
+    stop = StopRule(goal=0.0 if classes else goal)
     outcome = cell.serve(arrivals, num_before=num_before, stop=stop, max_iterations=MAX_ITERATIONS)
-    return AttainmentEstimate(outcome.attainment, outcome.decided)
+    return AttainmentEstimate(
+        outcome.worst_attainment(classes, instance_model.goal), outcome.decided
+    )

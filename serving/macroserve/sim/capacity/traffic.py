@@ -6,6 +6,7 @@ from random import Random
 
 from macroserve.core.scaling.forecast import Demand, forecast
 from macroserve.core.scaling.load import LoadBucket, LoadReport
+from macroserve.core.slo_class import SloClass
 from macroserve.workload.arrivals import Arrival, Lengths, poisson, scaled
 
 HORIZON_S = 60.0
@@ -30,6 +31,8 @@ class Traffic:
     stretch_s: float
     lengths: Lengths
     """Tokens of prompts and outputs."""
+    classes: tuple[str, ...] = ()
+    """Names of the SLO classes of the same requests; empty where all are of the default one."""
 
     @property
     def duration_s(self) -> float:
@@ -45,8 +48,16 @@ class Traffic:
         mean_tokens = sum(map(sum, self.lengths)) / len(self.lengths)
         return mean_tokens * self.num_expected / self.duration_s
 
-    def arrivals(self, share: float, num_rounds: int, random: Random) -> tuple[list[Arrival], int]:
+    def arrivals(
+        self,
+        share: float,
+        num_rounds: int,
+        random: Random,
+        slo_classes: Iterable[SloClass] = (),
+    ) -> tuple[list[Arrival], int]:
         """Draw arrivals of a share of the traffic.
+
+        slo_classes: the classes that requests may have; all others are of the default one.
 
         Return them and how many of the first do not count.
         """
@@ -57,7 +68,27 @@ class Traffic:
             arrival._replace(at_s=WARM_UP_S + arrival.at_s)
             for arrival in poisson(rates, self.stretch_s, self.lengths, random)
         ]
-        return [*warm_up, *counted], len(warm_up)
+        drawn = self._in_classes([*warm_up, *counted], random, slo_classes)
+        return drawn, len(warm_up)
+
+    def _in_classes(
+        self, arrivals: list[Arrival], random: Random, slo_classes: Iterable[SloClass]
+    ) -> list[Arrival]:
+        """Return the arrivals, each with the class of a request of its lengths."""
+        known = {each.name: each for each in slo_classes}
+        if not known.keys() & set(self.classes):
+            return arrivals
+        by_lengths: dict[tuple[int, int], list[SloClass | None]] = {}
+        for lengths, name in zip(self.lengths, self.classes, strict=True):
+            by_lengths.setdefault(lengths, []).append(known.get(name))
+        return [
+            arrival._replace(
+                slo_class=random.choice(
+                    by_lengths[arrival.num_prompt_tokens, arrival.num_output_tokens]
+                )
+            )
+            for arrival in arrivals
+        ]
 
 
 def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
@@ -66,7 +97,7 @@ def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
     if demand is None or not demand.requests:
         return None
     rate = demand.requests + num_waiting / BUSY_S
-    return Traffic((rate,), BUSY_S, _lengths(load, demand))
+    return Traffic((rate,), BUSY_S, _lengths(load, demand), _classes(load))
 
 
 def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | None:
@@ -81,7 +112,7 @@ def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | No
         return None
     waiting = num_waiting / (load.bucket_s * len(busy))
     rates = tuple(waiting + HEADROOM * bucket.requests / load.bucket_s for bucket in busy)
-    return Traffic(rates, load.bucket_s, _lengths(load, demand))
+    return Traffic(rates, load.bucket_s, _lengths(load, demand), _classes(load))
 
 
 def _tokens(buckets: Iterable[LoadBucket]) -> int:
@@ -95,6 +126,10 @@ def _demand(buckets: tuple[LoadBucket, ...], bucket_s: float) -> Demand:
         sum(bucket.prompt_tokens for bucket in buckets) / span_s,
         sum(bucket.output_tokens for bucket in buckets) / span_s,
     )
+
+
+def _classes(load: LoadReport) -> tuple[str, ...]:
+    return load.classes if len(load.classes) == len(load.lengths) else ()
 
 
 def _lengths(load: LoadReport, demand: Demand) -> Lengths:

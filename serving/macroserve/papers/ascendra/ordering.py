@@ -1,0 +1,62 @@
+"""Goodput by the order of the waiting requests, where half of them have loose targets (sections 3.3
+and 5.2). The paper has one target for all in its figures; then the deadlines' order is that of the
+arrivals."""
+
+from dataclasses import replace
+
+from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Ordering
+from macroserve.papers.ascendra.cases import CASES, Case, experiment, goodput, percent
+from macroserve.papers.figure import Figure, Row
+from macroserve.papers.measurements import Measurement, Values
+from macroserve.workload.class_mix import ClassMix
+
+LOOSE = 10.0
+"""Factor on the targets of the requests without a reader."""
+
+LOOSE_SHARE = 0.5
+
+
+def measurements() -> list[Measurement]:
+    return [
+        goodput(
+            _key(case, ordering),
+            replace(
+                experiment(case, replace(STRATEGIES["ascendra"], ordering=ordering)),
+                classes=ClassMix((_loose(case),)),
+            ),
+        )
+        for case in CASES
+        for ordering in Ordering
+    ]
+
+
+def rows(values: Values) -> list[Row]:
+    def held(case: Case, ordering: Ordering) -> float:
+        return values[_key(case, ordering)]
+
+    found: list[Row] = []
+    for case in CASES:
+        found += [
+            Row("ordering", case.name, ordering.name, "requests/s", held(case, ordering))
+            for ordering in Ordering
+        ]
+        gain = percent(held(case, Ordering.EDF), held(case, Ordering.FCFS))
+        found.append(
+            Row("ordering", case.name, "EDF over FCFS", "gain in %", gain, is_summary=True)
+        )
+    return found
+
+
+def _loose(case: Case) -> SloClass:
+    slo = Slo(LOOSE * case.slo.ttft_s, LOOSE * case.slo.tpot_s)
+    return SloClass(name="loose", slo=slo, share=LOOSE_SHARE)
+
+
+def _key(case: Case, ordering: Ordering) -> str:
+    return f"ordering {case.name} {ordering}"
+
+
+FIGURE = Figure(measurements, rows)

@@ -1,0 +1,52 @@
+"""A load may have requests of several SLO classes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from macroserve.core.slo_class import SloClass
+from macroserve.workload.arrivals import Arrival
+
+STREAM = 1
+"""Number of the random stream of a seed that draws classes: all other draws stay as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMix:
+    """The mix gives each request, or conversation, a class at random, with the probability of the
+    class's share, else the default one.
+
+    Raises ValueError for shares of more than 1 together.
+    """
+
+    classes: tuple[SloClass, ...] = ()
+    """Classes, of which those without a share get no request."""
+
+    def __post_init__(self) -> None:
+        if sum(self._shares) > 1:
+            raise ValueError(
+                f"the shares of the SLO classes are at most 1 together, got {sum(self._shares):g}"
+            )
+
+    @property
+    def _shares(self) -> list[float]:
+        return [each.share or 0.0 for each in self.classes]
+
+    def applied(self, arrivals: Iterable[Arrival], seed: int) -> list[Arrival]:
+        """Return the arrivals with their classes; equal seeds give equal ones."""
+        if not any(self._shares):
+            return list(arrivals)
+        draw = np.random.default_rng((seed, STREAM)).random
+        bounds = np.cumsum(self._shares)
+
+        def drawn(arrival: Arrival) -> Arrival:
+            index = int(np.searchsorted(bounds, draw(), side="right"))
+            found = self.classes[index] if index < len(self.classes) else None
+            return arrival._replace(slo_class=found)
+
+        return [drawn(arrival) for arrival in arrivals]
+
+
+ONE_CLASS = ClassMix()
+"""Mix in which all requests are of the default class."""
