@@ -31,7 +31,7 @@ Row = tuple[str, str, str, str]
 
 def page() -> str:
     assert macroserve.operator.runtime
-    ingress = IngressMetrics("namespace", "macroinstance", 0.9).registry
+    ingress = IngressMetrics("namespace", "macroinstance", ()).registry
     cells = cell_page((), {"namespace": "", "macroinstance": ""})
     return (
         HEAD

@@ -1,6 +1,5 @@
 """Figures of measured points."""
 
-import re
 from pathlib import Path
 
 import msgspec
@@ -9,9 +8,6 @@ from support.peers_points import idle, point
 
 from macroserve.bench.peers.figures import figures
 from macroserve.bench.peers.journal import Point
-from macroserve.bench.peers.loads import loads
-from macroserve.bench.peers.traces import Traces
-from macroserve.cli.bench_peers import DEFAULT_DEPLOYMENTS
 
 OURS, ROUTER, DYNAMO = "macroserve", "vllm_router_cache_aware", "dynamo_kv"
 
@@ -152,20 +148,6 @@ def test_idle_cpu_is_ours_and_of_each_deployment() -> None:
 def test_figures_of_one_side_have_no_ratio() -> None:
     found = figures([point()], [])
     assert not [name for name in found if "ratio" in name or name == "peers.idle_cpu_pct"]
-
-
-def test_results_page_names_figures_of_the_default_sweep() -> None:
-    points = [
-        point(deployment=name, load=load.name, rate=rate)
-        for name in DEFAULT_DEPLOYMENTS
-        for load in loads(Traces()).values()
-        for rate in load.rates
-    ]
-    found = figures(points, [idle(name, 0, 5.0) for name in DEFAULT_DEPLOYMENTS])
-    page = (Path(__file__).parents[3] / "docs" / "results" / "peers.md").read_text()
-    named = re.findall(r"\{\{ peers:(peers\.[\w.]+)", page)
-    assert len(named) > 150
-    assert set(named) - found.keys() == set()
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
