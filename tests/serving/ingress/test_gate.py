@@ -1,13 +1,15 @@
 """The gate lets public routes through, and those with a key only to clients that have one."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 from support.public_app import KEY, WITH_KEY, FakeApp, call, guarded
 
 from macroserve.serving.http.middleware import RetryAfter
-from macroserve.serving.ingress.gate import Gate
+from macroserve.serving.ingress.api_keys import ApiKeySource, LiveApiKeys
+from macroserve.serving.ingress.gate import KEY_CLASS, Gate
 from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES, Access
 
 
@@ -158,3 +160,22 @@ def test_request_id_is_printable_and_short(value: str, status: int) -> None:
     headers = {**WITH_KEY, "x-request-id": value}
     answer = call(guarded(FakeApp()), "/v1/completions", headers=headers)
     assert answer.status == status and value.encode() not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("key", "slo_class"), [("sk-nightly", "batch"), ("sk-any", None), ("sk-none", "refused")]
+)
+def test_application_learns_the_class_of_the_key(
+    tmp_path: Path, key: str, slo_class: str | None
+) -> None:
+    (tmp_path / "batch").write_text("sk-nightly")
+    (tmp_path / "others").write_text("sk-any")
+    found: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found.append(scope[KEY_CLASS])
+        await FakeApp()(scope, receive, send)
+
+    gate = Gate(app, LiveApiKeys(ApiKeySource(tmp_path), ["batch"]))
+    answer = call(gate, "/v1/completions", headers={"authorization": f"Bearer {key}"})
+    assert (answer.status, found) == ((401, []) if slo_class == "refused" else (200, [slo_class]))
