@@ -23,11 +23,13 @@ from support.fake_instances import (
     taken_note,
     token,
 )
+from support.slo_classes import BATCH, default_class
 
 from macroserve.core.routing.attempts import Run
 from macroserve.engine.tag import DEAD_END
 from macroserve.engine.tokens import Choice, RefusedError, StopStringMet
 from macroserve.serving.ingress import dispatcher as dispatch
+from macroserve.serving.ingress.request_targets import in_class
 from macroserve.serving.security.calls import PROOF_HEADER
 
 
@@ -307,3 +309,27 @@ async def test_notice_of_a_stop_string_is_given_up_in_time(
         assert time.monotonic() - began < 5
         assert len(world.stopped) == 1
         assert world.metric("macroserve_requests_total", outcome="ok") == 1
+
+
+async def test_request_of_a_class_takes_its_targets_to_cell_and_instance() -> None:
+    tags: list[dict[str, object]] = []
+
+    async def keeps_the_tag(request: web.Request) -> web.StreamResponse:
+        tags.append((await request.json())["sampling_params"]["extra_args"]["macroserve"])
+        return await good(request)
+
+    async with fakes(a=dies, b=keeps_the_tag) as world:
+        with in_class(BATCH):
+            await tokens(world.dispatcher)
+        await tokens(world.dispatcher)
+        asked = [(query.slo_class, query.slo) for query in world.directory.queries]
+        default = ("default", default_class().slo)
+        assert asked == [(BATCH.name, BATCH.slo)] * 2 + [default] * 2
+        assert [(tag.get("slo_class", "default"), tag["slo"]) for tag in tags] == [
+            (name, msgspec.to_builtins(slo)) for name, slo in (asked[1], asked[-1])
+        ]
+        ended = {
+            name: world.metric("macroserve_requests_total", slo_class=name)
+            for name in ("default", BATCH.name)
+        }
+        assert ended == {"default": 1, "batch": 1}
