@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from support.emulated_world import SETTINGS, running, token_request
+from support.slo_classes import BATCH
 
-from macroserve.core.status import Pool
+from macroserve.core.status import Ended, Pool
+from macroserve.serving.ingress.request_targets import in_class
 
 
 async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decision() -> None:
@@ -22,3 +24,28 @@ async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decisi
         assert (report.recent_prompt_tokens, report.recent_cached_tokens) == (200, num_shared)
         (instance,) = report.instances
         assert instance.prefix_caching == "on: prompts share the blocks of a common beginning"
+
+
+async def test_report_of_a_cell_has_what_ended_by_class() -> None:
+    async with running({"cell-0": {"a": Pool.LP}}) as world:
+        cell = world.cells["cell-0"]
+
+        async def serve(num_in_all: int) -> None:
+            with in_class(BATCH):
+                await world.tokens(token_request(f"batch-{num_in_all}", 5, 100))
+            await world.tokens(token_request(f"default-{num_in_all}", 5, 100))
+
+            async def counted() -> bool:
+                return cell.report().cell.finished == num_in_all
+
+            await world.until(counted)
+
+        await serve(2)
+        report = cell.report()
+        assert report.recent_by_class == report.cell.ended_by_class == {"batch": Ended(1, 1)}
+        assert sorted((await cell.load()).classes) == ["batch", "default"]
+        cell._history.clear()
+        cell._history.append(report.cell)  # as of a minute ago
+        await serve(4)
+        assert cell.report().recent_by_class == {"batch": Ended(1, 1)}
+        assert cell.report().cell.ended_by_class == {"batch": Ended(2, 2)}
