@@ -9,6 +9,7 @@ from support.slo_classes import BATCH, INTERACTIVE
 
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
+from macroserve.core.strategy import Ordering
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
@@ -32,8 +33,9 @@ def interactive_first(prompt):
 
 @pytest.fixture(scope="module")
 def engine(small_settings: EngineSettings):
-    settings = replace(small_settings, strategy="ascendra", ordering="EDF")
+    settings = replace(small_settings, strategy="ascendra", ordering="LJF")
     with offline_engine(instance_args(settings)) as engine:
+        assert engine.policy.config.strategy.ordering is Ordering.LJF
         yield engine
 
 

@@ -1,5 +1,6 @@
 """Manifest files: whatever is in them, the answer is a manifest or a sentence."""
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from support.manifests import edited
 
 from macroserve.api.manifest import Manifest, ManifestError, changes, parse
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
 from macroserve.local.manifest_file import (
     MAX_BYTES,
     chat_template,
@@ -173,3 +176,24 @@ def test_engine_settings_have_the_manifests_prefix_caching(setting: str) -> None
     manifest = parse(edited(("spec.engine.prefixCaching", setting)))
     settings = engine_settings(manifest, "tiny")
     assert (settings.prefix_caching, settings.hybrid_cache) == (setting, "Auto")
+
+
+def test_engine_settings_have_the_manifests_classes_and_ordering_after_the_wire() -> None:
+    slo_class = {"name": "chat", "ttft": "1s", "tpot": "50ms", "models": ["llama"]}
+    manifest = parse(
+        edited(
+            ("spec.slo.classes", [slo_class]),
+            ("spec.slo.allowRequestTargets", True),
+            ("spec.scheduling", {"strategy": "ascendra", "ordering": "Slack"}),
+        )
+    )
+    settings = engine_settings(manifest, "tiny")
+    (found,) = settings.slo_classes
+    assert (found.name, found.slo, found.models) == ("chat", Slo(1.0, 0.05), ("llama",))
+    assert settings.takes_request_targets
+    assert settings.ordering == "Slack"
+    wire = json.loads(json.dumps(settings.to_dict()))
+    assert EngineSettings.from_dict(wire) == settings
+    for name in ("slo_classes", "takes_request_targets", "ordering"):
+        del wire[name]  # from an earlier version
+    assert EngineSettings.from_dict(wire).slo_classes == ()

@@ -97,3 +97,23 @@ def test_plan_of_requests_beyond_the_model_reports_and_ignores_them(run, tmp_pat
     result = run(*PLACE, "--trace", trace)
     assert result.exit_code == 2
     assert "every prompt is longer than spec.model.maxModelLen, 4,096 tokens" in result.output
+
+
+def with_spec(tmp_path, **fields):
+    spec = {**MANIFEST["spec"], **fields}
+    (tmp_path / "wanted.yaml").write_text(yaml.safe_dump({**MANIFEST, "spec": spec}))
+
+
+def test_plan_keeps_the_targets_of_each_class(run, tmp_path):
+    strict = {"name": "strict", "ttft": "1ms", "tpot": "100ms", "share": 0.3, "attainment": 0.5}
+    with_spec(tmp_path, slo={**MANIFEST["spec"]["slo"], "classes": [strict]})
+    result = run(*PLACE, *LOAD)
+    assert result.exit_code == 2
+    assert "no configuration on 4 devices keeps 90%" in result.output
+
+
+def test_plan_with_an_ordering_is_refused(run, tmp_path):
+    with_spec(tmp_path, scheduling={"strategy": "ascendra", "ordering": "SJF"})
+    result = run(*PLACE, *LOAD)
+    assert result.exit_code == 2
+    assert "leave spec.scheduling.ordering out" in result.output

@@ -1,10 +1,11 @@
 """A MacroInstance is below its target if a class of its requests is."""
 
 import pytest
-from support.reconcile_results import cell, manifest
+from support.reconcile_results import cell, manifest, observation
+from support.scaled_deployment import load_of, told
 
 from macroserve.api.messages import Report
-from macroserve.operator.plan.load_signals import FEWEST_FINISHED, is_below_target
+from macroserve.operator.plan.load_signals import FEWEST_FINISHED, design, is_below_target
 
 CLASSES = [
     {"name": "chat", "ttft": "1s", "tpot": "50ms", "attainment": 0.95},
@@ -36,3 +37,11 @@ def test_attainment_of_each_class_is_held_against_its_own_goal(ended, by_class, 
 
 def test_attainment_without_a_report_is_not_below() -> None:
     assert not is_below_target(manifest(slo=SLO), None)
+
+
+def test_simulated_instances_have_the_classes_and_goals_of_the_spec() -> None:
+    report = Report((told(cell("cell-0", 0, 1, 2)),))
+    found = design(observation(manifest=manifest(slo=SLO), report=report), load_of())
+    assert found is not None
+    assert [each.name for each in found.slo_classes] == ["chat", "batch"]
+    assert found.goal == 0.9

@@ -1,6 +1,10 @@
+import dataclasses
+
 import pytest
+from msgspec.structs import replace
 
 from macroserve.core.request import Slo
+from macroserve.core.slo_class import SloClass
 from macroserve.sim.capacity import scale_down_check
 from macroserve.sim.capacity.scale_down_check import MAX_SHARE, attainment
 from macroserve.sim.capacity.traffic import Traffic, busiest, expected
@@ -106,3 +110,14 @@ def test_attainment_with_early_misses_does_not_lose_the_goal(make_design, make_l
     monkeypatch.setattr(scale_down_check, "MAX_ITERATIONS", 90)
     cut = attainment(instance_model, traffic, 1, goal)
     assert cut.attainment < goal and not cut.certain
+
+
+def test_attainment_of_a_class_with_a_low_goal_is_known_at_the_end(make_design, make_load):
+    """Half of its requests are too long for its target, more than the default class may miss."""
+    design = make_design(slo=Slo(20.0, 1.0))
+    lax = SloClass(name="lax", slo=Slo(0.5, 1.0), attainment=0.3)
+    load = replace(make_load([2.0] * 60, ((100, 60), (1900, 60))), classes=("lax", "lax"))
+    with_class = dataclasses.replace(design, slo_classes=(lax,))
+    found = attainment(with_class, expected(load, 0), 3, goal=0.9)
+    assert found.certain and found.attainment == pytest.approx(0.9 * 0.5 / 0.3, rel=0.2)
+    assert found == attainment(with_class, expected(load, 0), 3)
