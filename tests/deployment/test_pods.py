@@ -126,7 +126,7 @@ def test_load_and_metrics_tell_what_was_asked_for(pods: Pods) -> None:
     assert len(report["coefficients"]) == 5 and report["model"]["num_layers"] == 32
     address = pods.pods["ingress-1"].address
     page = httpx.get(f"http://{address}:{PRIVATE_PORT}/macroserve/metrics").text
-    labels = '{macroinstance="test",namespace="default"}'
+    labels = '{macroinstance="test",namespace="default",slo_class="default"}'
     assert f"macroserve_slo_attainment_target{labels} 0.9" in page
     cell = '{cell="cell-0",macroinstance="test",namespace="default"}'
     assert f"macroserve_cell_instances{cell} 3.0" in page
