@@ -49,7 +49,7 @@ from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config, stock_args  # noqa: E402
-from macroserve.serving.ingress.dispatcher import request_body  # noqa: E402
+from macroserve.serving.ingress.request_body import request_body  # noqa: E402
 
 pytestmark = pytest.mark.integration
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

@@ -68,7 +68,7 @@ class SloTargets(Targets):
     )
     """Classes with targets of their own, besides the default one with the targets above."""
     allow_request_targets: bool = Field(default=False, description="true or false")
-    """Whether a request may bring targets of its own."""
+    """The flag lets a request bring targets of its own."""
 
     @field_validator("classes")
     @classmethod

@@ -23,7 +23,7 @@ class EngineSettings:
     """Classes besides the one with the targets of ``slo``; the ingress tells which a request
     belongs to."""
     takes_request_targets: bool = False
-    """Whether a request may bring latency targets of its own."""
+    """The flag lets a request bring latency targets of its own."""
     ordering: str = "Auto"
     """Order of the waiting requests, as ``spec.scheduling.ordering``."""
     drop_late: bool = False

@@ -25,7 +25,6 @@ from macroserve.core.routing.avoid import AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.slo_class import SloClass
-from macroserve.engine.tag import RequestTag
 from macroserve.engine.tokens import Choice, Put, RefusedError, TokenRequest
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.ingress.attempt import (
@@ -39,6 +38,7 @@ from macroserve.serving.ingress.attempt import (
 from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.ingress.prefix_keys import prefix_keys
+from macroserve.serving.ingress.request_body import request_body
 from macroserve.serving.ingress.request_targets import current_class
 from macroserve.serving.ingress.served_request import ServedRequest
 from macroserve.serving.ingress.session_key import session_key
@@ -374,34 +374,3 @@ class Dispatcher:
                 if now - since > PATIENCE_S:
                     log.warning("streams broken off: no cell knows their instance", instance=name)
                     self._client.break_off(name)
-
-
-def request_body(
-    request: TokenRequest, query: messages.RouteQuery, emitted: list[int]
-) -> dict[str, Any]:
-    """Return vLLM's ``GenerateRequest``, with the tokens emitted so far as part of the prompt."""
-    tag = RequestTag(
-        route_id=query.route_id,
-        age_s=query.age_s,
-        slo=query.slo,
-        slo_class=query.slo_class,
-        num_streamed_tokens=query.num_streamed_tokens,
-    )
-    sampling = {
-        **request.sampling,
-        "max_tokens": query.max_new_tokens,
-        "extra_args": {**(request.sampling.get("extra_args") or {}), **tag.to_args()},
-    }
-    if "min_tokens" in sampling:
-        sampling["min_tokens"] = max(0, sampling["min_tokens"] - len(emitted))
-    if emitted:
-        # They came with the first tokens; without them, the prefix cache may have the prompt.
-        sampling |= dict.fromkeys(("prompt_logprobs", "skip_reading_prefix_cache"))
-    return {
-        **request.options,
-        "model": request.adapter,
-        "request_id": query.route_id,
-        "token_ids": [*request.token_ids, *emitted],
-        "sampling_params": sampling,
-        "stream": True,
-    }
