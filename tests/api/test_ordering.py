@@ -1,0 +1,31 @@
+"""An ordering goes with strategies that take requests in order."""
+
+import pytest
+from support.manifests import edited
+
+from macroserve.api.manifest import ManifestError, parse
+from macroserve.core.strategies import STRATEGIES
+
+ORDER_THEMSELVES = ("unified", "aptserve", "aptserve-s", "econoserve")
+
+
+@pytest.mark.parametrize("ordering", ["EDF", "SJF"])
+@pytest.mark.parametrize("strategy", ORDER_THEMSELVES)
+def test_ordering_of_a_strategy_that_orders_itself_is_refused(strategy: str, ordering: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(edited(("spec.scheduling", {"strategy": strategy, "ordering": ordering})))
+    assert str(refused.value) == (
+        f"spec.scheduling.ordering is '{ordering}', must be Auto with the strategy {strategy}, "
+        "which orders requests itself."
+    )
+
+
+def test_ordering_without_a_strategy_is_refused_for_the_default_one() -> None:
+    with pytest.raises(ManifestError, match="must be Auto with the strategy unified, which orders"):
+        parse(edited(("spec.scheduling.ordering", "SJF")))
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - set(ORDER_THEMSELVES)))
+def test_ordering_of_a_strategy_that_takes_requests_in_order_is_kept(strategy: str) -> None:
+    manifest = parse(edited(("spec.scheduling", {"strategy": strategy, "ordering": "Slack"})))
+    assert manifest.spec.scheduling.ordering == "Slack"
