@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,6 +76,31 @@ async def test_ray_that_is_lost_is_named(
     monkeypatch.setattr(ray, "nodes", found)
     with pytest.raises(RayLostError, match=says):
         await cells.watch()
+
+
+async def test_control_store_that_ends_while_it_is_asked_is_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, cells: RayCells
+) -> None:
+    asked, given_up = threading.Event(), threading.Event()
+
+    class Node:
+        def dead_processes(self) -> list[tuple[str, None]]:
+            return [("gcs_server", None)] if asked.is_set() else []
+
+    def without_an_answer() -> list[dict[str, bool]]:
+        asked.set()
+        given_up.wait()
+        return []
+
+    monkeypatch.setattr(ray_cells, "WATCH_S", 0.01)
+    monkeypatch.setattr(ray_cells.worker, "_global_node", Node())
+    monkeypatch.setattr(ray, "nodes", without_an_answer)
+    try:
+        async with asyncio.timeout(ray_cells.SILENCE_S / 2):
+            with pytest.raises(RayLostError, match="control store has ended"):
+                await cells.watch()
+    finally:
+        given_up.set()
 
 
 async def test_ray_that_answers_now_and_then_is_not_lost(

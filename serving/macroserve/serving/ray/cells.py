@@ -76,21 +76,17 @@ class RayCells:
 
     async def watch(self) -> Never:
         """Watch Ray until cancelled. Raises RayLostError when Ray's own servers end or hang."""
-        answered_s = time.monotonic()
-        while True:
-            await asyncio.sleep(WATCH_S)
-            if lost := _ended_parts():
-                raise RayLostError(f"Ray's {' and '.join(lost)} has ended.")
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    nodes = await asyncio.to_thread(ray.nodes)
-                answered_s = time.monotonic()
-            except Exception as error:
-                if time.monotonic() - answered_s > SILENCE_S:
-                    raise RayLostError("Ray's control store does not answer.") from error
-                continue
-            if not any(node["Alive"] for node in nodes):
-                raise RayLostError("Ray's node manager does not answer.")
+        # A control store that ends while it is asked leaves the question open: its process tells.
+        answers = asyncio.create_task(_watch_answers())
+        try:
+            while True:
+                await asyncio.wait([answers], timeout=WATCH_S)
+                if lost := _ended_parts():
+                    raise RayLostError(f"Ray's {' and '.join(lost)} has ended.")
+                if answers.done():
+                    answers.result()
+        finally:
+            answers.cancel()
 
     async def deploy_cell(self, name: str) -> None:
         """Start a cell scheduler; return when it runs, at once if it does already. Raises
@@ -130,6 +126,23 @@ def _end_idle_parts() -> None:
     node: Any = worker._global_node
     for end in (node.kill_log_monitor, node.kill_monitor, node.kill_dashboard):
         end(check_alive=False)
+
+
+async def _watch_answers() -> Never:
+    """Ask the control store for its nodes each second. Raises RayLostError."""
+    answered_s = time.monotonic()
+    while True:
+        await asyncio.sleep(WATCH_S)
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                nodes = await asyncio.to_thread(ray.nodes)
+            answered_s = time.monotonic()
+        except Exception as error:
+            if time.monotonic() - answered_s > SILENCE_S:
+                raise RayLostError("Ray's control store does not answer.") from error
+            continue
+        if not any(node["Alive"] for node in nodes):
+            raise RayLostError("Ray's node manager does not answer.")
 
 
 def _ended_parts() -> list[str]:
