@@ -32,6 +32,17 @@ def test_triage_of_equal_requests_defers_the_last(make_step):
     assert [seq.request_id for seq in step.candidates.infeasible()] == ["w9", "w10", "w11"]
 
 
+@pytest.mark.parametrize(("ttft_s", "deferred"), [(1.0, ["w9"]), (30.0, ["b0", "w9"])])
+def test_triage_defers_first_whoever_may_wait_longest(make_step, make_sequence, ttft_s, deferred):
+    """Ten that are due in 1 s take a trifle more, and the one under way has another 0.08 s."""
+    step = make_step("unified", waiting=[50] * 10, waited_s=0.0)
+    begun = make_sequence(
+        "b0", 99, arrival_s=NOW + 0.9 - ttft_s, slo=Slo(ttft_s, 0.05), cost_s=0.08
+    )
+    step.inputs.running.admit(begun, 2)
+    assert [seq.request_id for seq in step.candidates.infeasible()] == deferred
+
+
 def test_triage_behind_a_prompt_in_mid_stream_has_less_time(make_step):
     """The prompt in mid-stream takes half of its 0.9 s left, out of the second that ten others
     have."""

@@ -102,16 +102,18 @@ class Candidates:
         num_late, by_deadline = waiting.num_due_before(now), waiting.by_deadline
         seqs, deadlines_s = by_deadline.seqs[num_late:], by_deadline.keys[num_late:]
         starts_s, costs_s = by_deadline.starts_s[num_late:], by_deadline.costs_s[num_late:]
+        ttfts_s = by_deadline.ttfts_s[num_late:]
         for seq in reversed(begun):  # of equal deadlines, the first begun is the first
             if not (seq.is_streaming or seq.is_late(now)):
                 index = bisect_left(deadlines_s, seq.deadline_s)
                 deadlines_s.insert(index, seq.deadline_s)
                 starts_s.insert(index, seq.start_by_s)
                 costs_s.insert(index, seq.cost_left_s)
+                ttfts_s.insert(index, seq.request.slo.ttft_s)
                 seqs.insert(index, seq)
         first = chain([seq for seq in begun if seq.is_streaming], waiting.resumed.seqs)
         free_at_s = self._free_at_s + sum([seq.cost_left_s for seq in first])
-        dropped_s = infeasible(starts_s, costs_s, free_at_s)
+        dropped_s = infeasible(starts_s, costs_s, ttfts_s, free_at_s)
         self._computed = _Triage(seqs, deadlines_s, costs_s, dropped_s)
         return self._computed
 

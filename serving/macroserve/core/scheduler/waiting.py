@@ -13,16 +13,18 @@ from macroserve.core.strategy import Ordering, PromptKey, WaitingPrompt
 class SortedRequests:
     """The collection sorts sequences by a key; among equal keys, the earlier added comes first.
 
-    ``keys``, ``costs_s``, ``starts_s`` and ``seqs`` are parallel. The arrays are flat, since triage
-    reads all of them in each iteration and would wait for memory if it had to visit the sequences.
+    ``keys``, ``costs_s``, ``starts_s``, ``ttfts_s`` and ``seqs`` are parallel. The arrays are flat,
+    since triage reads all of them in each iteration and would wait for memory if it had to visit
+    the sequences.
     """
 
-    __slots__ = ("costs_s", "keys", "seqs", "starts_s")
+    __slots__ = ("costs_s", "keys", "seqs", "starts_s", "ttfts_s")
 
     def __init__(self) -> None:
         self.keys = array("d")
         self.costs_s = array("d")
         self.starts_s = array("d")
+        self.ttfts_s = array("d")
         self.seqs: list[Sequence] = []
 
     def __len__(self) -> int:
@@ -33,11 +35,12 @@ class SortedRequests:
         self.keys.insert(index, key)
         self.costs_s.insert(index, seq.cost_s)
         self.starts_s.insert(index, seq.start_by_s)
+        self.ttfts_s.insert(index, seq.request.slo.ttft_s)
         self.seqs.insert(index, seq)
 
     def remove(self, key: float, seq: Sequence) -> None:
         index = self.seqs.index(seq, bisect_left(self.keys, key))
-        for column in (self.keys, self.costs_s, self.starts_s, self.seqs):
+        for column in (self.keys, self.costs_s, self.starts_s, self.ttfts_s, self.seqs):
             del column[index]
 
 
