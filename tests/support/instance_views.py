@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from macroserve.core.request import Request, Slo
-from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.decision import Check, RouteDecision, RouteReason, RouteRequest
 from macroserve.core.routing.route import route
 from macroserve.core.status import InstanceStatus, InstanceView, Pool
 from macroserve.core.strategies import strategy
@@ -45,7 +45,7 @@ def hp(name: str, in_flight: int = 0, **status: object) -> InstanceView:
 def last_decision(name: str, instance: str | None) -> RouteDecision | None:
     """The last decision in turn, of a strategy whose instances take turns or keep theirs."""
     reason = RouteReason.ROUND_ROBIN if name == "ascendra" else RouteReason.SATISFIES
-    return instance and RouteDecision(instance, reason, 0.0, satisfied=True, late=False)
+    return instance and RouteDecision(instance, reason, 0.0, check=Check.SATISFIED, late=False)
 
 
 def routed(

@@ -9,6 +9,11 @@ from enum import StrEnum
 import msgspec
 
 
+def by_number(name: str) -> tuple[int, str]:
+    """Return the key by which cell-2 comes before cell-10, and instances likewise."""
+    return len(name), name
+
+
 class Phase(StrEnum):
     """The phase is the kind of an instance's current work (EcoServe, section 3.2: temporal
     disaggregation)."""
@@ -88,6 +93,15 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     """Tokens per block."""
     oldest_wait_s: float = 0.0
     """Wait of the oldest request without a first token, seconds."""
+    phase_s: float | None = None
+    """Time since the phase began, seconds, negative if its first batch is decided and waits for the
+    one ahead; None from an instance of an earlier version."""
+    hidden_blocks: int = 0
+    """Blocks that the hidden states of the decoding requests fill."""
+    step_s: float | None = None
+    """Mean measured time of the last steps, seconds; None before the first step."""
+    predicted_step_s: float | None = None
+    """Mean predicted time of the same steps, seconds."""
     admitted: tuple[str, ...] = ()
     """Ids taken in since the last status, so that a scheduler stops counting them in flight."""
     finished: int = 0

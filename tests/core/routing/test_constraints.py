@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from macroserve.core.request import Request, Slo
-from macroserve.core.routing.constraints import Check, Demand, check, wait_s
-from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.constraints import Demand, check, wait_s
+from macroserve.core.routing.decision import Check, RouteRequest
 from macroserve.core.status import InstanceStatus, InstanceView, Pool
 
 # 512 tokens to prefill in 0.5 s, 640 tokens (40 blocks) to keep, arrived 1 s ago, 1 s left.

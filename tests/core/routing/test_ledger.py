@@ -386,3 +386,24 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedger = LedgerMachine.TestCase
+
+
+def test_ledger_counts_what_it_refused_by_reason() -> None:
+    ledger = ledger_of("a")
+    assert ledger.assign(request("taken"), now=0.0, ignore_constraints=False).instance == "a"
+    assert ledger.refused == {}
+    late = request("late", num_tokens=1200)
+    refused = ledger.assign(late, now=0.0, ignore_constraints=False)
+    assert (refused.instance, refused.satisfied, refused.refusal) == (None, False, "ttft")
+    assert ledger.assign(late, now=0.0).instance == "a", "the best instance takes it all the same"
+    long = request("long", num_tokens=900)
+    short_of_memory = ledger_of("a", status=msgspec.structs.replace(STATUS, free_blocks=50))
+    short_of_memory.assign(long, now=0.0, ignore_constraints=False)
+    assert short_of_memory.refused == {"memory": 1}
+    nowhere = replace(request("nowhere"), exclude=frozenset({"a"}))
+    for _ in range(2):
+        ledger.assign(nowhere, now=0.0)
+    trial = replace(request("trial"), trial=True)
+    ledger.assign(trial, now=0.0)
+    ledger.assign(replace(request("another"), trial=True), now=0.0)
+    assert ledger.refused == {"ttft": 1, "no_instance": 2, "trials_busy": 1}

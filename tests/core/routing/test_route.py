@@ -44,7 +44,7 @@ def test_router_with_no_available_instance_returns_no_instance(
 ) -> None:
     request = replace(FRESH, exclude=frozenset("xy"))
     assert route(strategy(name), views, None, request, NOW) == RouteDecision(
-        None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False
+        None, RouteReason.NO_INSTANCE, math.inf, check=None, late=False
     )
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.decision import Check, RouteRequest
 from macroserve.core.status import InstanceView
 
 MIN_PREFILL_SHARE = 0.1
@@ -12,16 +11,6 @@ MIN_PREFILL_SHARE = 0.1
 decoding."""
 
 NOTHING_CACHED: Mapping[str, int] = {}
-
-
-class Check(StrEnum):
-    """The result of checking the constraints: satisfied, or the first constraint that is
-    violated."""
-
-    SATISFIED = "satisfied"
-    TTFT = "ttft"
-    TPOT = "tpot"
-    MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)

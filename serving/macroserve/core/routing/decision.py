@@ -75,6 +75,16 @@ class RouteReason(StrEnum):
         return self in (RouteReason.SATISFIES, RouteReason.LEAST_WAIT, RouteReason.ROUND_ROBIN)
 
 
+class Check(StrEnum):
+    """The result of checking the constraints of EcoServe's Algorithm 2: satisfied, or the first
+    constraint that is violated."""
+
+    SATISFIED = "satisfied"
+    TTFT = "ttft"
+    TPOT = "tpot"
+    MEMORY = "memory"
+
+
 Choice = tuple[InstanceView, RouteReason]
 """The instance that a policy chooses, and the reason."""
 
@@ -89,9 +99,20 @@ class RouteDecision:
     predicted_wait_s: float
     """Least time from now to the first token, seconds: the prefills before it, and its own.
     Infinite without an instance."""
-    satisfied: bool
-    """Whether the constraints of EcoServe's Algorithm 2 hold on the instance."""
+    check: Check | None
+    """Result of the constraints on the instance; None without an instance."""
     late: bool
     """Whether the first token is due before any instance could emit it, by the same prediction."""
     num_cached: int = 0
     """Prompt tokens that the instance is expected to have in its prefix cache."""
+
+    @property
+    def satisfied(self) -> bool:
+        """Return whether the constraints hold on the instance."""
+        return self.check is Check.SATISFIED
+
+    @property
+    def refusal(self) -> str:
+        """Return why the cell refuses the request, if it does: no instance may take it, or the
+        chosen one violates a constraint."""
+        return (self.check or self.reason).value

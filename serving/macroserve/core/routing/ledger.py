@@ -4,7 +4,8 @@ All of it can be lost: a new ledger is filled again from handles and statuses.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -63,6 +64,7 @@ class CellLedger:
         self._ended_by_class: dict[str, Ended] = {}
         self._decodes = self._decoded_tokens = 0
         self._lost_tokens = self._moved_tokens = 0
+        self._refused = Counter[str]()
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
@@ -169,10 +171,12 @@ class CellLedger:
             self._sessions.holder(request.session),
         )
         if decision.instance is None:
+            self._refused[decision.refusal] += 1
             return decision
         if decision.reason.in_turn:
             self._last = decision
         if not (decision.satisfied or ignore_constraints):
+            self._refused[decision.refusal] += 1
             return dataclasses.replace(decision, instance=None)
         self._adapters.note(adapter, decision.instance, now)
         self._sessions.note(request.session, decision.instance)
@@ -207,6 +211,12 @@ class CellLedger:
         if request_id in self._in_flight:
             self._drop(request_id)
         self._end_trial(request_id)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Return how often the cell had no instance for a request so far, by
+        ``RouteDecision.refusal``. The ingress asks another cell then, or again."""
+        return dict(self._refused)
 
     @property
     def waiting_prefill_s(self) -> float:

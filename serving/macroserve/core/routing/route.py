@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from macroserve.core.routing.adapters import with_adapter
-from macroserve.core.routing.constraints import NOTHING_CACHED, Check, Demand, check, wait_s
-from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
+from macroserve.core.routing.constraints import NOTHING_CACHED, Demand, check, wait_s
+from macroserve.core.routing.decision import Check, RouteDecision, RouteReason, RouteRequest
 from macroserve.core.routing.prefixes import with_prefix
 from macroserve.core.routing.sessions import with_session
 from macroserve.core.status import InstanceView
@@ -36,7 +36,7 @@ def route(
     """
     candidates = _in_cyclic_order(views, last, request.exclude)
     if not candidates:
-        return RouteDecision(None, RouteReason.NO_INSTANCE, math.inf, satisfied=False, late=False)
+        return RouteDecision(None, RouteReason.NO_INSTANCE, math.inf, check=None, late=False)
     others = [view for view in candidates if not view.on_trial]
     demand = Demand.of(request, by_mean=strategy.mean_slack, now=now, cached=cached)
     if request.trial:
@@ -51,7 +51,7 @@ def route(
         instance=view.name,
         reason=reason,
         predicted_wait_s=wait_s(view, demand),
-        satisfied=check(view, demand) is Check.SATISFIED,
+        check=check(view, demand),
         late=_is_late(request, candidates, view, demand),
         num_cached=cached.get(view.name, 0),
     )
@@ -75,13 +75,13 @@ def _at_home(
 def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecision:
     """Route a trial to the instance where the fewest requests, and the least work, are at stake."""
     if not candidates:
-        return RouteDecision(None, RouteReason.TRIALS_BUSY, math.inf, satisfied=False, late=False)
+        return RouteDecision(None, RouteReason.TRIALS_BUSY, math.inf, check=None, late=False)
     view = min(candidates, key=_at_stake)
     return RouteDecision(
         view.name,
         RouteReason.TRIAL,
         wait_s(view, demand),
-        satisfied=True,
+        check=Check.SATISFIED,
         late=False,
         num_cached=demand.cached.get(view.name, 0),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from macroserve.core.status import CellView, Pool
+from macroserve.core.status import CellView, Pool, by_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +155,4 @@ def describe(decision: Decision) -> str:
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """Return the cells sorted by name, ``cell-2`` before ``cell-10``."""
-    return tuple(sorted(cells, key=lambda cell: (len(cell.name), cell.name)))
+    return tuple(sorted(cells, key=lambda cell: by_number(cell.name)))

@@ -1,5 +1,7 @@
 """The averages describe how an instance spent its recent time."""
 
+from macroserve.core.scheduler.step_times import StepTimes
+
 WINDOW_S = 5.0
 """Time constant of the averages, seconds."""
 
@@ -12,6 +14,7 @@ class Averages:
 
     Attributes:
         pace_s: mean time of a step of the decodes, seconds.
+        steps: time of the last steps, beside what was predicted.
         prefill_share: share of its time that a batch had for prefills while prompts waited for
             time, not for memory or a seat.
     """
@@ -19,6 +22,7 @@ class Averages:
     def __init__(self) -> None:
         self.pace_s = 0.0
         self.prefill_share = 0.5
+        self.steps = StepTimes()
 
     def observe_decodes(self, step_s: float, num_steps: int) -> None:
         """Add steps of the decodes."""

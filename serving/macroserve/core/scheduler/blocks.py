@@ -113,6 +113,10 @@ class BlockLedger:
         KV."""
         return -(-num_blocks * self.block_size // self._hidden_states_per_block)
 
+    def mean_hidden_blocks_for(self, num_tokens: int) -> int:
+        """Return the blocks that hidden states of several requests' tokens take in the mean."""
+        return -(-num_tokens // self._hidden_states_per_block)
+
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 

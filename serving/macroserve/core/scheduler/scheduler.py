@@ -256,8 +256,8 @@ class InstanceScheduler:
             self.latency,
             self._tally,
             self._prefill_pace,
-            phase=self._phase.current,
-            phase_prefill_s=self._phase.prefill_s,
+            self._phase,
+            self.averages.steps,
             max_batch_tokens=self.config.max_batch_tokens,
             draining=self._draining,
         )
@@ -316,6 +316,7 @@ class InstanceScheduler:
         """Learn from the time of a batch; the latency model does so if it ran as planned."""
         if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
             self.latency.observe(work, elapsed_s)
+            self.averages.steps.observe(batch.predicted_s, elapsed_s)
         if batch.prefills or self.waiting:
             self._prefill_pace.observe(sum(result.prefilled.values()), elapsed_s)
 

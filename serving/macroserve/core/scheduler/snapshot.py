@@ -5,10 +5,12 @@ from math import isinf
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import DEFAULT_CLASS, Request
+from macroserve.core.scheduler.phase_record import PhaseRecord
 from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.step_times import StepTimes
 from macroserve.core.scheduler.waiting import WaitingQueue
-from macroserve.core.status import Ended, InstanceStatus, Phase
+from macroserve.core.status import Ended, InstanceStatus
 
 
 class Tally:
@@ -45,9 +47,9 @@ def snapshot(
     latency: LatencyModel,
     tally: Tally,
     pace: PrefillPace,
+    phase: PhaseRecord,
+    step_times: StepTimes,
     *,
-    phase: Phase,
-    phase_prefill_s: float,
     max_batch_tokens: int,
     draining: bool,
 ) -> InstanceStatus:
@@ -68,17 +70,20 @@ def snapshot(
     # A batch reads all weights, however few its tokens.
     one_batch_s = latency.prefill_s(1)
     prefill_s_per_token = full_prefill_s / max_batch_tokens
+    step_s, predicted_step_s = step_times.means_s()
+    num_hidden = decoding.num_hidden_tokens
     admitted, tally.admitted = tuple(tally.admitted), []
     tally.num_statuses += 1
     return InstanceStatus(
         seq=tally.num_statuses,
-        phase=phase,
+        phase=phase.current,
+        phase_s=now - phase.since_s,
         num_waiting=len(waiting),
         num_running=len(running),
         num_decoding=len(decoding),
         waiting_tokens=waiting_tokens,
         waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
-        phase_prefill_s=max(phase_prefill_s, one_batch_s) if phase_prefill_s else 0.0,
+        phase_prefill_s=max(phase.prefill_s, one_batch_s) if phase.prefill_s else 0.0,
         saved_tpot_mean_s=saved_mean_s if saves else None,
         saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
         decode_step_s=decoding.step_s(latency) / decoding.speculation.emitted,
@@ -88,6 +93,9 @@ def snapshot(
         free_blocks=running.blocks.free,
         num_blocks=running.blocks.num_blocks,
         block_size=running.blocks.block_size,
+        hidden_blocks=running.blocks.mean_hidden_blocks_for(num_hidden) if num_hidden else 0,
+        step_s=step_s,
+        predicted_step_s=predicted_step_s,
         oldest_wait_s=0.0 if oldest_s is None else max(0.0, now - oldest_s),
         admitted=admitted,
         finished=tally.finished,

@@ -133,8 +133,8 @@ class WaitingQueue:
         return min(heads, key=lambda seq: seq.arrival_s, default=None)
 
     def oldest_arrival_s(self) -> float | None:
-        oldest = self.oldest()
-        return None if oldest is None else oldest.arrival_s
+        firsts_s = [order.keys[0] for order in (self.by_arrival, self.resumed) if order.keys]
+        return min(firsts_s, default=None)
 
     @property
     def overdue_from_s(self) -> float:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from macroserve.core.routing.constraints import Check, Demand, check, wait_s
-from macroserve.core.routing.decision import Choice, RouteReason
+from macroserve.core.routing.constraints import Demand, check, wait_s
+from macroserve.core.routing.decision import Check, Choice, RouteReason
 from macroserve.core.status import InstanceView
 
 
