@@ -13,7 +13,7 @@ from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import BOUNDARIES
 from macroserve.core.shapes import DeviceShape, ModelShape
-from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
+from macroserve.core.status import UNHEARD, CellView, Ended, InstanceStatus, Pool
 
 _T = TypeVar("_T")
 
@@ -312,6 +312,11 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """State of the prefix cache, with the reason; its handle has the same."""
 
     @property
+    def heard(self) -> bool:
+        """Return whether the instance has sent a status."""
+        return self.status != UNHEARD
+
+    @property
     def idle(self) -> bool:
         """Return whether no request runs, waits or is in flight."""
         return not (self.status.num_running + self.status.num_waiting + self.in_flight)
@@ -332,6 +337,8 @@ class CellReport(msgspec.Struct, frozen=True):
     recent_decoded_tokens: int = 0
     recent_by_class: dict[str, Ended] = {}
     """Requests that ended, of all SLO classes but the default one."""
+    recent_refused: dict[str, int] = {}
+    """Routing queries for which the cell had no instance, by ``RouteDecision.refusal``."""
 
 
 class Report(msgspec.Struct, frozen=True):

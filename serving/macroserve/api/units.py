@@ -1,4 +1,4 @@
-"""Users write durations and memory sizes with units."""
+"""Durations and memory sizes are written with units, by users and for them."""
 
 import math
 import re
@@ -18,6 +18,15 @@ def parse_seconds(text: str) -> float:
     if not parts or not math.isfinite(seconds):
         raise ValueError(f"{text!r} is not a duration such as 5s, 100ms or 1m30s")
     return seconds
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration with two digits, such as ``21ms``, ``1.5s`` or ``-12s``. A finite number of
+    seconds is a duration that ``parse_seconds`` reads, unless it is negative."""
+    rounded = float(f"{seconds:.2g}")
+    if 0 < abs(rounded) < 1:
+        return f"{float(f'{1e3 * rounded:.2g}'):.15g}ms"
+    return f"{rounded:.15g}s"
 
 
 def parse_bytes(text: str) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from support.emulated_world import SETTINGS, running, token_request
+from support.route_queries import route_query
 from support.slo_classes import BATCH
 
 from macroserve.core.status import Ended, Pool
@@ -26,6 +27,27 @@ async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decisi
         assert instance.prefix_caching == "on: prompts share the blocks of a common beginning"
 
 
+async def test_report_of_a_cell_has_the_last_minutes_refusals() -> None:
+    async with running({"cell-0": {"a": Pool.LP}}) as world:
+        cell = world.cells["cell-0"]
+
+        async def free() -> bool:
+            return cell.route(route_query(route_id="taken")).instance == "a"
+
+        await world.until(free)
+        assert cell.report().recent_refused.get("ttft") is None
+        cell._history.clear()
+        cell._history.append((cell.report().cell, {"no_instance": 0}))  # as of a minute ago
+        for _ in range(3):
+            assert cell.route(route_query(exclude=("a",))).instance is None
+        assert cell.report().recent_refused == {"no_instance": 3}
+        cell._history.append((cell.report().cell, {"no_instance": 2}))
+        cell._history.popleft()
+        assert cell.report().recent_refused == {"no_instance": 1}
+        cell._history[0] = (cell.report().cell, {"no_instance": 3})
+        assert cell.report().recent_refused == {}, "of more than a minute ago"
+
+
 async def test_report_of_a_cell_has_what_ended_by_class() -> None:
     async with running({"cell-0": {"a": Pool.LP}}) as world:
         cell = world.cells["cell-0"]
@@ -45,7 +67,7 @@ async def test_report_of_a_cell_has_what_ended_by_class() -> None:
         assert report.recent_by_class == report.cell.ended_by_class == {"batch": Ended(1, 1)}
         assert sorted((await cell.load()).classes) == ["batch", "default"]
         cell._history.clear()
-        cell._history.append(report.cell)  # as of a minute ago
+        cell._history.append((report.cell, {}))  # as of a minute ago
         await serve(4)
         assert cell.report().recent_by_class == {"batch": Ended(1, 1)}
         assert cell.report().cell.ended_by_class == {"batch": Ended(2, 2)}

@@ -9,7 +9,7 @@ import collections
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import aiohttp
@@ -78,7 +78,9 @@ class CellScheduler:
         self._draining: frozenset[str] = frozenset()
         self._pools_changed = asyncio.Event()
         self._decisions: collections.Counter[str] = collections.Counter()
-        self._history: collections.deque[CellView] = collections.deque(maxlen=RECENT_S)
+        self._history: collections.deque[tuple[CellView, Mapping[str, int]]] = collections.deque(
+            maxlen=RECENT_S
+        )
         self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
         self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
@@ -267,7 +269,7 @@ class CellScheduler:
             )
             for view in self._ledger.views
         )
-        before = self._history[0] if self._history else CellView(self.name, ())
+        before, refused = self._history[0] if self._history else (CellView(self.name, ()), {})
         return CellReport(
             cell,
             instances,
@@ -281,6 +283,11 @@ class CellScheduler:
             {
                 slo_class: ended - before.ended_by_class.get(slo_class, Ended())
                 for slo_class, ended in cell.ended_by_class.items()
+            },
+            {
+                reason: num - refused.get(reason, 0)
+                for reason, num in self._ledger.refused.items()
+                if num > refused.get(reason, 0)
             },
         )
 
@@ -299,7 +306,7 @@ class CellScheduler:
 
     async def _keep_history(self) -> None:
         while True:
-            self._history.append(self._ledger.cell_view(self.name))
+            self._history.append((self._ledger.cell_view(self.name), self._ledger.refused))
             self._utilization.tick(self._clock())
             await asyncio.sleep(1)
 
