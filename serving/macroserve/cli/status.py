@@ -1,7 +1,7 @@
 """``macroserve status``: cells and instances as a table."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -11,7 +11,14 @@ from rich.text import Text
 
 from macroserve.api.class_attainment import recent_by_class
 from macroserve.api.client import local_client
-from macroserve.api.messages import CellReport, InstanceReport, Report
+from macroserve.api.messages import CellReport, Report
+from macroserve.api.scheduling_state import (
+    CellState,
+    InstanceState,
+    StepTimes,
+    cell_states,
+    recent_refusals,
+)
 from macroserve.local.state import RunningDeployment
 
 REFRESH_S = 0.5
@@ -49,8 +56,9 @@ def table(name: str, report: Report) -> Group:
     caches = {f"hybrid cache {i.hybrid_cache}" for i in instances}
     # An instance of the version before does not tell.
     caches |= {f"prefix caching {i.prefix_caching}" for i in instances if i.prefix_caching}
-    told = [*sorted(caches), *_classes(report)]
-    return Group(head, Text("\n".join(told)), _cells(report), _instances(report))
+    told = [*sorted(caches), *_classes(report), *_refusals(report)]
+    cells = cell_states(report.cells)
+    return Group(head, Text("\n".join(told)), _cells(report), _instances(cells))
 
 
 def _classes(report: Report) -> list[str]:
@@ -61,6 +69,15 @@ def _classes(report: Report) -> list[str]:
         return []
     shares = (f"{name} {_share(e.attained, e.finished)}" for name, e in ended.items())
     return [f"SLO met by class, last 60 s: {', '.join(shares)}"]
+
+
+def _refusals(report: Report) -> list[str]:
+    """Return a line with what cells refused and why, or none if they refused nothing."""
+    refused = recent_refusals(report.cells)
+    if not refused:
+        return []
+    counts = (f"{reason} {num}" for reason, num in refused)
+    return [f"Refused by cells, last 60 s: {', '.join(counts)}"]
 
 
 def _table(title: str) -> Table:
@@ -108,43 +125,51 @@ def _cells(report: Report) -> Table:
     return result
 
 
-def _instances(report: Report) -> Table:
+def _instances(cells: Iterable[CellState]) -> Table:
     result = _table("Instances")
     for column in ("Instance", "Cell", "Pool", "Phase"):
         result.add_column(column, no_wrap=True)
     for column in (
-        "Running",
-        "Waiting",
+        "Run",
+        "Wait",
         "Oldest wait, s",
         "Slack p10, s",
         "KV used",
         "KV hits",
         "SLO met",
+        "Step, ms",
     ):
         result.add_column(column.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    for cell in report.cells:
+    for cell in cells:
         for instance in cell.instances:
-            result.add_row(*_instance_row(cell.cell.name, instance))
+            result.add_row(*_instance_row(instance))
     return result
 
 
-def _instance_row(cell: str, instance: InstanceReport) -> list[Text | str]:
-    status = instance.status
-    phase = status.phase.value
-    state = Text("draining", "red") if instance.draining else Text(phase, PHASE_STYLES[phase])
+def _instance_row(state: InstanceState) -> list[Text | str]:
+    phase = state.phase.value if state.phase else "-"
+    shown = Text("draining", "red") if state.draining else Text(phase, PHASE_STYLES.get(phase, ""))
     return [
-        instance.name,
-        cell,
-        instance.pool.value.upper(),
-        state,
-        str(status.num_running),
-        str(status.num_waiting + instance.in_flight),
-        f"{status.oldest_wait_s:.2f}",
-        "-" if status.saved_tpot_p10_s is None else f"{status.saved_tpot_p10_s:+.2f}",
-        _share(status.num_blocks - status.free_blocks, status.num_blocks),
-        _share(status.cached_tokens, status.prompt_tokens),
-        _share(status.attained, status.finished),
+        state.name,
+        state.cell,
+        state.pool.value.upper(),
+        shown,
+        str(state.num_running),
+        str(state.num_waiting),
+        f"{state.oldest_wait_s or 0.0:.2f}",
+        "-" if state.slack_p10_s is None else f"{state.slack_p10_s:+.2f}",
+        _share(*state.kv_used),
+        _share(*state.hits),
+        _share(*state.attained),
+        _step(state.steps),
     ]
+
+
+def _step(steps: StepTimes | None) -> str:
+    """Return the measured and the predicted milliseconds of a step."""
+    if steps is None:
+        return "-"
+    return "/".join(f"{1e3 * s:.{0 if s >= 0.01 else 1}f}" for s in steps)
 
 
 def _recent(cell: CellReport) -> str:
