@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from support import crd
+from support.instance_reports import busy, busy_cell
 from support.reconcile_results import (
     HYBRID_CACHE,
     NOW,
@@ -43,10 +44,12 @@ def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
     counts = {"finished": 100, "attained": 97, "prompt_tokens": 1000, "cached_tokens": 625}
-    report = Report((cell("cell-0", 0, 1, 2, num_running=4, **counts),))
+    requests = {"num_running": 4, "num_prefilling": 1, "num_decoding": 3, "num_waiting": 2}
+    report = Report((cell("cell-0", 0, 1, 2, **requests, **counts),))
     desired = target(high_priority_ratio=0.25)
     found = status(reconcile_result(observation(report=report), desired), [DECISION])
     assert len(found.pop("conditions")) == 5
+    assert len(found.pop("scheduling")["instances"]) == 3
     assert found == {
         "observedGeneration": 4,
         "ready": "3/3",
@@ -67,11 +70,13 @@ def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
                 "name": "cell-0",
                 "instances": 3,
                 "highPriority": 1,
-                "prefilling": 0,
-                "decoding": 0,
-                "waiting": 0,
+                "prefilling": 1,
+                "decoding": 3,
+                "waiting": 2,
                 "running": 4,
                 "attainment": "0.97",
+                "phases": "3 idle",
+                "prefixCacheHitRatio": "0.62",
             }
         ],
         "avoidedNodes": [],
@@ -87,10 +92,22 @@ def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
     }
 
 
+DECIDED = {"hybrid_cache": HYBRID_CACHE, "prefix_caching": PREFIX_CACHING}
 BUSY = reconcile_result(
     observation(
         pods=(pod(0), pod(1), replace(pod(2), ready=False, problem=PROBLEM)),
-        report=Report((cell("cell-0", 0, 1, finished=3, attained=1, prompt_tokens=8, decodes=1),)),
+        report=Report(
+            (
+                busy_cell(
+                    "cell-0",
+                    busy(0, {"phase_s": None}, **DECIDED),
+                    busy(1, {"phase_s": None}, **DECIDED),
+                    recent_finished=3,
+                    recent_attained=1,
+                    recent_decodes=1,
+                ),
+            )
+        ),
         manifest=manifest(slo={"ttft": "2s", "tpot": "100ms", "classes": CLASSES}),
         ingress=Server(0, 2),
     ),

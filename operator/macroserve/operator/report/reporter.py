@@ -13,6 +13,7 @@ from macroserve.operator.logs import about
 from macroserve.operator.report.decisions import DecisionRecord
 from macroserve.operator.report.events import Recorder
 from macroserve.operator.report.reconcile_result import ReconcileResult
+from macroserve.operator.report.scheduling_state import CELL_FIGURES
 from macroserve.operator.report.status import invalid_status, status
 
 FIGURES_EVERY = timedelta(seconds=10)
@@ -25,6 +26,8 @@ _FIGURES = (
     "attainment",
     "prefixCacheHitRatio",
     "acceptedTokensPerStep",
+    "scheduling",
+    *CELL_FIGURES,
 )
 
 Status = Mapping[str, Any]

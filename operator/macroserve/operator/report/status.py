@@ -10,14 +10,16 @@ from typing import Any
 from macroserve.api.class_attainment import recent_by_class
 from macroserve.api.messages import CellReport
 from macroserve.core.request import DEFAULT_CLASS
-from macroserve.core.status import Pool
+from macroserve.core.status import Pool, by_number
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.observe.observation import Observation
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import conditions, invalid
 from macroserve.operator.report.decisions import MAX_KEPT, DecisionRecord
+from macroserve.operator.report.figures import ratio
 from macroserve.operator.report.reconcile_result import ReconcileResult
+from macroserve.operator.report.scheduling_state import cell_figures, scheduling
 
 
 def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
@@ -43,6 +45,7 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "acceptedTokensPerStep": _accepted_tokens(observation.cells),
         "endpoint": f"http://{observation.name}.{observation.namespace}.svc:{names.PUBLIC_PORT}/v1",
         "cells": cells,
+        "scheduling": scheduling(observation),
         "scalingHistory": _history(observation.status, target.change),
         "decisions": [decision.to_status() for decision in decisions[-MAX_KEPT:]],
         "avoidedNodes": [entry.to_status() for entry in found.avoidance.nodes],
@@ -76,12 +79,12 @@ def _cells(observation: Observation) -> list[dict[str, Any]]:
         cells = [_reported(report) for report in observation.cells]
     else:
         cells = _labelled(observation)
-    return sorted(cells, key=lambda cell: (len(cell["name"]), cell["name"]))
+    return sorted(cells, key=lambda cell: by_number(cell["name"]))
 
 
 def _reported(report: CellReport) -> dict[str, Any]:
     view = report.cell
-    cell = {
+    cell: dict[str, Any] = {
         "name": view.name,
         "instances": len(view.instances),
         "highPriority": len(view.high_priority),
@@ -91,7 +94,9 @@ def _reported(report: CellReport) -> dict[str, Any]:
         "running": view.num_running,
     }
     attainment = _attainment((report,))
-    return cell if attainment is None else {**cell, "attainment": attainment}
+    if attainment is not None:
+        cell["attainment"] = attainment
+    return {**cell, **cell_figures(report)}
 
 
 def _labelled(observation: Observation) -> list[dict[str, Any]]:
@@ -110,7 +115,7 @@ def _attainment(cells: Sequence[CellReport]) -> str | None:
     if no request ended.
     """
     attained = sum(report.recent_attained for report in cells)
-    return _ratio(attained, sum(report.recent_finished for report in cells))
+    return ratio(attained, sum(report.recent_finished for report in cells))
 
 
 def _slo_classes(observation: Observation) -> list[dict[str, str]] | None:
@@ -123,7 +128,7 @@ def _slo_classes(observation: Observation) -> list[dict[str, str]] | None:
     shown: list[dict[str, str]] = []
     for name in (DEFAULT_CLASS, *(each.name for each in classes)):
         found = ended.get(name)
-        attainment = found and _ratio(found.attained, found.finished)
+        attainment = found and ratio(found.attained, found.finished)
         shown.append({"name": name, **({"attainment": attainment} if attainment else {})})
     return shown
 
@@ -133,7 +138,7 @@ def _hit_ratio(cells: Sequence[CellReport]) -> str | None:
     None if no request began.
     """
     cached = sum(report.recent_cached_tokens for report in cells)
-    return _ratio(cached, sum(report.recent_prompt_tokens for report in cells))
+    return ratio(cached, sum(report.recent_prompt_tokens for report in cells))
 
 
 def _accepted_tokens(cells: Sequence[CellReport]) -> str | None:
@@ -141,11 +146,7 @@ def _accepted_tokens(cells: Sequence[CellReport]) -> str | None:
     if no engine that speculates decoded.
     """
     num_tokens = sum(report.recent_decoded_tokens for report in cells)
-    return _ratio(num_tokens, sum(report.recent_decodes for report in cells))
-
-
-def _ratio(part: int, whole: int) -> str | None:
-    return f"{100 * part // whole / 100:.2f}" if whole else None
+    return ratio(num_tokens, sum(report.recent_decodes for report in cells))
 
 
 def _told(decisions: Iterable[str]) -> str | None:

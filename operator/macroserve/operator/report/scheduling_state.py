@@ -1,0 +1,124 @@
+"""Tell the scheduling state in the status: what cells and instances do, in few digits.
+
+Figures have two digits and times are moments, not ages, so that they stay equal while nothing
+happens.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from macroserve.api.messages import CellReport
+from macroserve.api.scheduling_state import (
+    CellState,
+    InstanceState,
+    cell_states,
+    recent_refusals,
+)
+from macroserve.api.units import format_seconds
+from macroserve.operator.k8s.times import parsed, rfc3339
+from macroserve.operator.observe.observation import Observation
+from macroserve.operator.report.figures import ratio
+
+MAX_INSTANCES = 64
+"""Most instances that the status lists, so that a person can read it, and etcd keep it."""
+MAX_REASONS = 16
+SAME_PHASE = timedelta(seconds=2)
+"""Difference between two computed beginnings of one phase: they come from an age, a second's
+heartbeat and whole seconds."""
+CELL_FIGURES = (
+    "phases",
+    "oldestWait",
+    "slackP10",
+    "kvUsed",
+    "hiddenUsed",
+    "prefixCacheHitRatio",
+    "stepTime",
+    "predictedStepTime",
+)
+"""Fields of a cell that ``cell_figures`` returns."""
+
+
+def scheduling(observation: Observation) -> dict[str, Any] | None:
+    """Return the state of each instance, and the refusals of the last minute by reason; None while
+    the head does not answer.
+
+    The instances are in the order of cells, then names. Beyond MAX_INSTANCES they are only counted.
+    """
+    if observation.report is None:
+        return None
+    before = observation.status.get("scheduling", {})
+    known = {entry["name"]: entry for entry in before.get("instances", ())}
+    cells = cell_states(observation.cells)
+    states = [instance for cell in cells for instance in cell.instances]
+    refused = recent_refusals(observation.cells)[:MAX_REASONS]
+    found: dict[str, Any] = {
+        "instances": [
+            _instance(state, known.get(state.name, {}), observation.now)
+            for state in states[:MAX_INSTANCES]
+        ],
+        "refusals": [{"reason": reason, "count": num} for reason, num in refused],
+    }
+    if len(states) > MAX_INSTANCES:
+        found["instancesLeftOut"] = len(states) - MAX_INSTANCES
+    time = before.get("time")
+    if time is None or found != {name: value for name, value in before.items() if name != "time"}:
+        time = rfc3339(observation.now)
+    return {"time": time, **found}
+
+
+def cell_figures(report: CellReport) -> dict[str, str]:
+    """Return the fields of a cell that tell its scheduling state."""
+    (state,) = cell_states((report,))
+    phases = ", ".join(f"{num} {phase.value}" for phase, num in state.num_in_phase.items())
+    return {**({"phases": phases} if phases else {}), **_figures(state)}
+
+
+def _instance(state: InstanceState, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": state.name,
+        "cell": state.cell,
+        "pool": state.pool.value.upper(),
+    }
+    if state.phase is not None:
+        entry["phase"] = state.phase.value
+        if state.phase_s is not None:
+            began = now - timedelta(seconds=state.phase_s)
+            entry["phaseSince"] = _since(began, state.phase.value, before)
+    if state.draining:
+        entry["draining"] = True
+    return {
+        **entry,
+        "running": state.num_running,
+        "waiting": state.num_waiting,
+        **_figures(state),
+    }
+
+
+def _since(began: datetime, phase: str, before: Mapping[str, Any]) -> str:
+    """Return when a phase began, which is what the status before says if that is about the same."""
+    if before.get("phase") == phase:
+        told = str(before.get("phaseSince", ""))
+        known = parsed(told)
+        if known and abs(began - known) <= SAME_PHASE:
+            return told
+    return rfc3339(began)
+
+
+def _figures(state: InstanceState | CellState) -> dict[str, str]:
+    """Return the fields that cells and instances share, without those that say nothing."""
+    steps = state.steps
+    told = {
+        "oldestWait": _duration(state.oldest_wait_s),
+        "slackP10": _duration(state.slack_p10_s),
+        "kvUsed": ratio(*state.kv_used),
+        "hiddenUsed": ratio(*state.hidden_used) if state.hidden_used.part else None,
+        "prefixCacheHitRatio": ratio(*state.hits),
+        "stepTime": _duration(steps and steps.measured_s),
+        "predictedStepTime": _duration(steps and steps.predicted_s),
+    }
+    return {field: value for field, value in told.items() if value is not None}
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else format_seconds(seconds)
