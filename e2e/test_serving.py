@@ -1,11 +1,13 @@
 """A manifest applied with ``kubectl apply`` leads to an endpoint that answers."""
 
 import time
+from typing import Any
 
 import openai
 import pytest
 from world.kube import Kube
 from world.served import Served, emulated
+from world.waiting import eventually, throughout
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +31,33 @@ def test_emulated_instances_answer_within_a_minute(kube: Kube) -> None:
     assert sum(bool(chunk.choices) for chunk in stream) >= 8
     columns = kube("get", "mi", "llama", "--no-headers").split()
     assert columns[:4] == ["llama", "3/3", "1", "1"], columns
+    assert len(kube("get", "mi", "llama", "-o", "wide").splitlines()[0]) < 100
+    wait_for_scheduling_state(served)
+
+
+def wait_for_scheduling_state(served: Served) -> None:
+    """Wait until ``kubectl describe`` tells what each instance has done: figures are written every
+    ten seconds. Then they stay as they are, because nothing happens."""
+
+    def instances() -> list[dict[str, Any]]:
+        return served.status.get("scheduling", {}).get("instances", [])
+
+    def told() -> list[dict[str, Any]]:
+        found = instances()
+        is_told = len(found) == 3 and all(is_idle(each) and "stepTime" in each for each in found)
+        return found if is_told else []
+
+    found = eventually(told, 60, describe=served.describe)
+    (cell,) = served.status["cells"]
+    assert (cell["phases"], cell["kvUsed"]) == ("3 idle", "0.00"), cell
+    text = served.kube("describe", "mi", served.name)
+    for words in ("Phase Since:", "Predicted Step Time:", "Kv Used:", "Refusals:"):
+        assert words in text, text
+    throughout(lambda: instances() == found, 15, describe=served.describe, every_s=1)
+
+
+def is_idle(instance: dict[str, Any]) -> bool:
+    return (instance.get("phase"), instance["running"], instance["waiting"]) == ("idle", 0, 0)
 
 
 def test_real_vllm_answers(kube: Kube) -> None:

@@ -1,5 +1,7 @@
 """The states of instances and cells are what their reports tell."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from support.instance_reports import busy, busy_cell
@@ -16,6 +18,10 @@ from macroserve.api.scheduling_state import (
 from macroserve.core.status import UNHEARD, InstanceStatus, Phase, Pool
 
 
+def about(value: float) -> Any:
+    return pytest.approx(value)
+
+
 def state_of(report: InstanceReport) -> InstanceState:
     ((state,),) = [cell.instances for cell in cell_states([busy_cell("cell-0", report)])]
     return state
@@ -27,17 +33,17 @@ def test_instance_state_has_the_figures_of_its_report() -> None:
         cell="cell-0",
         pool=Pool.LP,
         phase=Phase.PREFILL,
-        phase_s=pytest.approx(11.1),
+        phase_s=about(11.1),
         draining=True,
         num_running=21,
         num_waiting=6,
-        oldest_wait_s=pytest.approx(2.54),
-        slack_p10_s=pytest.approx(-0.688),
+        oldest_wait_s=about(2.54),
+        slack_p10_s=about(-0.688),
         kv_used=Share(621, 1000),
         hidden_used=Share(51, 1000),
         hits=Share(621, 1000),
         attained=Share(97, 100),
-        steps=StepTimes(pytest.approx(0.0223), pytest.approx(0.0208)),
+        steps=StepTimes(about(0.0223), about(0.0208)),
     )
 
 
@@ -50,12 +56,12 @@ def test_cell_state_sums_up_its_instances() -> None:
         name="cell-0",
         instances=cell.instances,
         num_in_phase={Phase.DECODE: 2, Phase.IDLE: 1},
-        oldest_wait_s=pytest.approx(3.54),
-        slack_p10_s=pytest.approx(-1.688),
+        oldest_wait_s=about(3.54),
+        slack_p10_s=about(-1.688),
         kv_used=Share(3000 - 3 * 380 + 12 + 10, 3000),
         hidden_used=Share(50 + 52 + 60, 3000),
         hits=Share(77, 200),
-        steps=StepTimes(pytest.approx(0.0223), pytest.approx(0.0208)),
+        steps=StepTimes(about(0.0223), about(0.0208)),
     )
 
 
@@ -94,7 +100,7 @@ def test_report_of_the_version_before_leaves_out_what_it_does_not_tell() -> None
     before = msgspec.convert(message, CellReport)
     ((state,),) = [cell.instances for cell in cell_states([before])]
     assert (state.phase, state.phase_s, state.steps) == (Phase.PREFILL, None, None)
-    assert (state.hidden_used, state.slack_p10_s) == (Share(0, 1000), pytest.approx(-0.688))
+    assert (state.hidden_used, state.slack_p10_s) == (Share(0, 1000), about(-0.688))
     assert recent_refusals([before]) == ()
 
 

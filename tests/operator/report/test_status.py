@@ -43,9 +43,10 @@ def fields(found: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def test_status_of_a_settled_macroinstance_is_as_listed() -> None:
-    counts = {"finished": 100, "attained": 97, "prompt_tokens": 1000, "cached_tokens": 625}
-    requests = {"num_running": 4, "num_prefilling": 1, "num_decoding": 3, "num_waiting": 2}
-    report = Report((cell("cell-0", 0, 1, 2, **requests, **counts),))
+    counts: dict[str, Any] = {"finished": 100, "attained": 97}
+    counts |= {"prompt_tokens": 1000, "cached_tokens": 625}
+    counts |= {"num_running": 4, "num_prefilling": 1, "num_decoding": 3, "num_waiting": 2}
+    report = Report((cell("cell-0", 0, 1, 2, **counts),))
     desired = target(high_priority_ratio=0.25)
     found = status(reconcile_result(observation(report=report), desired), [DECISION])
     assert len(found.pop("conditions")) == 5

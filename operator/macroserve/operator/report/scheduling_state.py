@@ -29,7 +29,7 @@ heartbeat and whole seconds."""
 CELL_FIGURES = (
     "phases",
     "oldestWait",
-    "slackP10",
+    "slack",
     "kvUsed",
     "hiddenUsed",
     "prefixCacheHitRatio",
@@ -110,7 +110,7 @@ def _figures(state: InstanceState | CellState) -> dict[str, str]:
     steps = state.steps
     told = {
         "oldestWait": _duration(state.oldest_wait_s),
-        "slackP10": _duration(state.slack_p10_s),
+        "slack": _duration(state.slack_p10_s),
         "kvUsed": ratio(*state.kv_used),
         "hiddenUsed": ratio(*state.hidden_used) if state.hidden_used.part else None,
         "prefixCacheHitRatio": ratio(*state.hits),
