@@ -70,12 +70,12 @@ def test_status_tells_each_decision_on_caches_once(capsys):
     ]
 
 
-def test_status_tells_what_cells_refused(capsys):
+def test_status_tells_what_was_refused(capsys):
     (cell,) = REPORT.cells
     told = replace(cell, recent_refused={"no_instance": 2, "ttft": 40})
     for report, expected in ((REPORT, False), (Report((told,)), True)):
         Console(width=80).print(table("llama", report))
-        line = "Refused by cells, last 60 s: ttft 40, no_instance 2"
+        line = "Refused, last 60 s: ttft 40, no_instance 2"
         assert (line in capsys.readouterr().out) is expected
 
 

@@ -25,6 +25,7 @@ KINDS: dict[str, type] = {
         messages.RouteQuery,
         messages.Settled,
         messages.Hello,
+        messages.Refused,
         messages.RouteReply,
         messages.CellSummary,
         messages.CommandOrder,

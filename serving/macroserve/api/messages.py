@@ -216,7 +216,14 @@ class LatencyAnswer(msgspec.Struct, frozen=True):
     max_batch_tokens: int | None = None
 
 
-ToCell = RouteQuery | Settled | Hello
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """An ingress reports how many requests it refused without a routing query, since its last
+    report. It reports to one cell alone."""
+
+    by_reason: dict[str, int]
+
+
+ToCell = RouteQuery | Settled | Hello | Refused
 ToIngress = RouteReply | CellSummary | PrefixesMoved
 
 encode = msgspec.json.Encoder().encode
@@ -247,7 +254,7 @@ class _Decoder(Generic[_T]):
             return None
 
 
-decode_to_cell = _Decoder[ToCell](RouteQuery, Settled, Hello).decode
+decode_to_cell = _Decoder[ToCell](RouteQuery, Settled, Hello, Refused).decode
 decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary, PrefixesMoved).decode
 
 
@@ -338,7 +345,8 @@ class CellReport(msgspec.Struct, frozen=True):
     recent_by_class: dict[str, Ended] = {}
     """Requests that ended, of all SLO classes but the default one."""
     recent_refused: dict[str, int] = {}
-    """Routing queries for which the cell had no instance, by ``RouteDecision.refusal``."""
+    """Routing queries for which the cell had no instance, by ``RouteDecision.refusal``, and the
+    requests that ingresses refused, as one of them told this cell."""
 
 
 class Report(msgspec.Struct, frozen=True):

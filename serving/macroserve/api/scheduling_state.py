@@ -93,8 +93,8 @@ def cell_states(reports: Iterable[CellReport]) -> tuple[CellState, ...]:
 
 
 def recent_refusals(reports: Iterable[CellReport]) -> tuple[tuple[str, int], ...]:
-    """Return why cells refused requests in the last minute, and how often, the most frequent reason
-    first: see ``RouteDecision.refusal``."""
+    """Return why requests were refused in the last minute, and how often, the most frequent reason
+    first: see ``CellReport.recent_refused``."""
     refused = Counter[str]()
     for report in reports:
         refused.update(report.recent_refused)

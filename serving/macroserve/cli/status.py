@@ -72,12 +72,12 @@ def _classes(report: Report) -> list[str]:
 
 
 def _refusals(report: Report) -> list[str]:
-    """Return a line with what cells refused and why, or none if they refused nothing."""
+    """Return a line with what was refused and why, or none if nothing was."""
     refused = recent_refusals(report.cells)
     if not refused:
         return []
     counts = (f"{reason} {num}" for reason, num in refused)
-    return [f"Refused by cells, last 60 s: {', '.join(counts)}"]
+    return [f"Refused, last 60 s: {', '.join(counts)}"]
 
 
 def _table(title: str) -> Table:

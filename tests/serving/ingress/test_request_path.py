@@ -260,6 +260,30 @@ async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_s
         await world.until(is_short)
         world.dispatcher.admit()
 
+        async def is_reported() -> bool:
+            return world.cells["cell-0"].report().recent_refused == {"queue_wait": 1}
+
+        await world.until(is_reported)
+
+
+async def test_refusals_of_an_ingress_are_reported_once_by_the_first_cell() -> None:
+    async with running({"cell-2": {"a": LP}, "cell-10": {"b": LP}}) as world:
+
+        async def reported() -> bool:
+            return bool(world.cells["cell-2"].report().recent_refused)
+
+        world.directory.note_refused("late")
+        world.directory.note_refused("late")
+        await world.until(reported)
+        world.directory.note_refused("queue_wait")
+
+        async def reported_again() -> bool:
+            return len(world.cells["cell-2"].report().recent_refused) == 2
+
+        await world.until(reported_again)
+        assert world.cells["cell-2"].report().recent_refused == {"late": 2, "queue_wait": 1}
+        assert world.cells["cell-10"].report().recent_refused == {}
+
 
 async def test_retry_after_without_an_instance_is_10_to_15_seconds() -> None:
     async with running({"cell-0": {}}) as world:

@@ -215,8 +215,13 @@ class CellLedger:
     @property
     def refused(self) -> Mapping[str, int]:
         """Return how often the cell had no instance for a request so far, by
-        ``RouteDecision.refusal``. The ingress asks another cell then, or again."""
+        ``RouteDecision.refusal``, after which the ingress asks another cell, or again; and what was
+        noted."""
         return dict(self._refused)
+
+    def note_refused(self, by_reason: Mapping[str, int]) -> None:
+        """Count requests that were refused without asking the cell."""
+        self._refused.update(by_reason)
 
     @property
     def waiting_prefill_s(self) -> float:

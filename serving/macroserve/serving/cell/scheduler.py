@@ -221,6 +221,10 @@ class CellScheduler:
             self._explained.extend(explained)
             self.changed.set()
 
+    def note_refused(self, by_reason: Mapping[str, int]) -> None:
+        """Count requests that an ingress refused without a routing query."""
+        self._ledger.note_refused(by_reason)
+
     # -- how it stands
 
     def summary(self, ingresses: Iterable[str]) -> messages.CellSummary:

@@ -158,6 +158,8 @@ class CellServer:
                 await socket.send_bytes(messages.encode(self._scheduler.route(message)))
             case messages.Settled(route_id=route_id, explained=explained):
                 self._scheduler.settle(route_id, explained)
+            case messages.Refused(by_reason=by_reason):
+                self._scheduler.note_refused(by_reason)
             case messages.Hello(address=address):
                 if ingress := self._ingresses.get(socket):
                     ingress.address = address

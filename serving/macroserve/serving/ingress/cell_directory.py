@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.overall import OverallScheduler
+from macroserve.core.status import by_number
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.causes import cause_of
@@ -73,6 +74,7 @@ class CellDirectory:
         self._http = session(keys)
         self._tasks = BackgroundTasks()
         self._discovery_fails = False
+        self._refused = Counter[str]()
 
     async def start(self) -> None:
         self._tasks.start("keeps the cells connected", self._keep_connected())
@@ -124,6 +126,10 @@ class CellDirectory:
         is soonest; None without an instance that takes requests."""
         waits = [summary.queue_wait_s for summary in self.summaries]
         return min([wait_s for wait_s in waits if wait_s is not None], default=None)
+
+    def note_refused(self, reason: str) -> None:
+        """Count a request that the ingress refuses, for the report of a cell."""
+        self._refused[reason] += 1
 
     async def changed(self, timeout_s: float) -> None:
         """Wait for the next change, or until the time-out."""
@@ -215,7 +221,16 @@ class CellDirectory:
     async def _keep_connected(self) -> None:
         while True:
             await self._refresh()
+            await self._tell_refused()
             await asyncio.sleep(REFRESH_S)
+
+    async def _tell_refused(self) -> None:
+        """Tell one cell of what was refused, since a reader adds up what all cells report."""
+        connections = [each for each in self._connections.values() if each.open]
+        if self._refused and connections:
+            told, self._refused = self._refused, Counter()
+            first = min(connections, key=lambda each: by_number(each.name))
+            await first.send(messages.Refused(dict(told)))
 
     async def _refresh(self) -> None:
         """Look for cells and connect to them. Discovery asks the cluster: whatever fails there is

@@ -110,17 +110,21 @@ class Dispatcher:
         """Let a request in. Raises RefusedError (429) when every queue is too long."""
         wait_s, targets = self._directory.queue_wait_s, self._targets
         if wait_s is not None and wait_s > self._max_queue_wait_s:
-            self._metrics.refused("queue_wait", targets.name)
+            self._note_refused("queue_wait")
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"the queue takes about {wait_s:.0f} s, and spec.scheduling.maxQueueWait is "
                 f"{self._max_queue_wait_s:.0f} s; retry later",
             )
         if self._drop_late and self._directory.is_late(targets.slo.ttft_s):
-            self._metrics.refused("late", targets.name)
+            self._note_refused("late")
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS, "every queue is past its latency target; retry later"
             )
+
+    def _note_refused(self, reason: str) -> None:
+        self._metrics.refused(reason, self._targets.name)
+        self._directory.note_refused(reason)
 
     def retry_after_s(self) -> int:
         """Return the seconds after which a client that is refused now should come back."""
