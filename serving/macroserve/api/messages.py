@@ -12,6 +12,7 @@ from macroserve.core.request import DEFAULT_CLASS, Request, Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import BOUNDARIES
+from macroserve.core.routing.queue_wait import LeastWaits
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import UNHEARD, CellView, Ended, InstanceStatus, Pool
 
@@ -179,9 +180,9 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     queue_wait_s: float | None = None
     """Predicted seconds until the waiting requests have begun; None without an instance that takes
     requests."""
-    least_wait_s: float | None = None
-    """Predicted seconds of the prefills that wait at the instance with the fewest; None without an
-    instance, or from a cell of an earlier version."""
+    least_waits: LeastWaits = ()
+    """Waits of a request that comes now; empty without an instance, or from a cell of an earlier
+    version."""
 
 
 class PrefixesMoved(msgspec.Struct, frozen=True, tag="prefixes_moved"):

@@ -70,6 +70,10 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     """Prompt tokens not yet prefilled."""
     waiting_prefill_s: float = 0.0
     """Predicted time of their prefill, seconds."""
+    yielding: tuple[tuple[float, float], ...] = ()
+    """The prefills among them that give way to requests with shorter TTFT targets: a target and the
+    predicted time of all that have it, both in seconds, the longest target first; empty where
+    requests do not give way."""
     phase_prefill_s: float = 0.0
     """Predicted time of the prefills that arrived since the last switch to decode, done or not,
     seconds: the ``pending`` of EcoServe's Algorithm 2.
@@ -159,6 +163,14 @@ class InstanceView(msgspec.Struct, frozen=True):
         """Return the requests that were routed to the instance and have not ended."""
         status = self.status
         return status.num_waiting + status.num_running + self.in_flight_requests
+
+    def prefill_ahead_s(self, ttft_s: float) -> float:
+        """Return the predicted time of the prefills that go before a request with a TTFT target of
+        ``ttft_s``, those on their way to the instance included; both in seconds."""
+        behind_s = sum(
+            [prefill_s for longer_s, prefill_s in self.status.yielding if longer_s > ttft_s]
+        )
+        return max(0.0, self.status.waiting_prefill_s - behind_s) + self.in_flight_prefill_s
 
     @property
     def heard(self) -> bool:

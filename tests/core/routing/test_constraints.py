@@ -85,6 +85,15 @@ def test_constraints_of_a_resumed_request_use_the_whole_target() -> None:
     assert Demand.of(REQUEST, by_mean=False, now=NOW + 1000).ttft_left_s == -999.0
 
 
+@pytest.mark.parametrize(("ttft_s", "expected_s"), [(1.0, 1.25), (30.0, 3.25)])
+def test_wait_counts_only_prefills_that_go_before_the_request(ttft_s, expected_s) -> None:
+    instance = view(
+        {"waiting_prefill_s": 2.5, "yielding": ((30.0, 2.0),)}, in_flight_prefill_s=0.25
+    )
+    query = replace(REQUEST, request=replace(REQUEST.request, slo=Slo(ttft_s, 0.1)))
+    assert wait_s(instance, Demand.of(query, by_mean=False, now=NOW)) == expected_s
+
+
 def test_wait_counts_waiting_prefills_and_not_those_of_the_phase() -> None:
     instance = view({"waiting_prefill_s": 1.0, "phase_prefill_s": 9.0}, in_flight_prefill_s=0.25)
     assert wait_s(instance, Demand.of(REQUEST, by_mean=False, now=NOW)) == 1.75

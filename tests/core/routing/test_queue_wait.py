@@ -6,8 +6,11 @@ from macroserve.core.routing.queue_wait import (
     MAX_RETRY_S,
     NO_INSTANCE_RETRY_S,
     cell_queue_wait_s,
+    least_wait_s,
+    least_waits,
     queue_wait_s,
     retry_after_s,
+    share_ahead,
 )
 from macroserve.core.status import UNHEARD, InstanceStatus, InstanceView, Pool
 
@@ -29,6 +32,40 @@ def test_queue_wait_counts_waiting_tokens_and_those_in_flight() -> None:
     assert queue_wait_s(view()) == 0.0
     assert queue_wait_s(view(1000)) == pytest.approx(4.0)
     assert queue_wait_s(view(1000, in_flight_prefill_s=0.5)) == pytest.approx(6.0)
+
+
+BATCH = view(waiting_prefill_s=9.0, yielding=((30.0, 6.0), (5.0, 2.0)))
+"""A second of prefills is of requests with a target of 1 s, or under way."""
+
+
+@pytest.mark.parametrize(
+    ("views", "waits_s"),
+    [
+        ([], [None, None, None, None]),
+        ([BATCH], [1.0, 3.0, 3.0, 9.0]),
+        ([view(in_flight_prefill_s=0.5, waiting_prefill_s=1.5)], [2.0, 2.0, 2.0, 2.0]),
+        ([BATCH, view(waiting_prefill_s=2.0)], [1.0, 2.0, 2.0, 2.0]),
+        ([BATCH, view(waiting_prefill_s=4.0, yielding=((7.0, 3.5),))], [0.5, 0.5, 3.0, 4.0]),
+        # A prefill takes a whole batch at least, so that parts may be more than the sum.
+        ([view(waiting_prefill_s=1.0, yielding=((7.0, 2.0),))], [0.0, 0.0, 1.0, 1.0]),
+    ],
+)
+def test_least_wait_counts_what_goes_before_a_request_with_the_target(views, waits_s) -> None:
+    waits = least_waits(views)
+    assert [least_wait_s(waits, ttft_s) for ttft_s in (1.0, 5.0, 29.0, 30.0)] == waits_s
+
+
+@pytest.mark.parametrize(
+    ("views", "share"), [([], 1.0), ([view()], 1.0), ([view(waiting_prefill_s=2.0)], 1.0)]
+)
+def test_share_ahead_is_whole_where_all_have_one_target(views, share) -> None:
+    assert share_ahead(least_waits(views), 1.0) == share
+
+
+def test_share_ahead_is_that_of_the_prefills_with_targets_as_short() -> None:
+    waits = least_waits([BATCH])
+    shares = [share_ahead(waits, ttft_s) for ttft_s in (1.0, 5.0, 30.0)]
+    assert shares == pytest.approx([1 / 9, 3 / 9, 1.0])
 
 
 def test_queue_wait_of_an_instance_without_a_pace_is_zero() -> None:

@@ -67,6 +67,12 @@ def test_waiting_queue_after_any_operations_equals_a_sorted_list(
     assert queue.predicted_tokens == sum(seq.num_remaining for seq in model)
     assert queue.oldest_arrival_s() == min((seq.arrival_s for seq in model), default=None)
     fresh = [seq for seq in model if not seq.is_streaming]
+    by_ttft = {
+        ttft_s: [s for s in fresh if s.request.slo.ttft_s == ttft_s] for ttft_s in (1.0, 2.0)
+    }
+    assert queue.prefills_by_ttft() == pytest.approx(
+        {ttft_s: sum(s.prefill_s for s in alike) for ttft_s, alike in by_ttft.items() if alike}
+    )
     for moment_s in (0.0, 2.0, 3.5):
         assert queue.num_due_before(moment_s) == sum(s.deadline_s < moment_s for s in fresh)
 

@@ -237,6 +237,27 @@ async def test_overload_is_refused_before_it_is_accepted() -> None:
         world.dispatcher.admit()
 
 
+async def test_backlog_of_batch_requests_refuses_no_request_that_goes_before_it() -> None:
+    cells = {"cell-0": {"a": LP}}
+    async with running(cells, slo=Slo(0.2, 0.1), drop_late=True, max_queue_wait_s=0.5) as world:
+        with in_class(BATCH):
+            flood = [
+                asyncio.create_task(world.tokens(token_request(f"r{i}", 2, 2000)))
+                for i in range(60)
+            ]
+
+        async def is_long() -> bool:
+            directory = world.directory
+            before_s = directory.queue_wait_s(0.2) or 0.0
+            return (directory.queue_wait_s(30.0) or 0.0) > 0.5 > before_s
+
+        await world.until(is_long)
+        world.dispatcher.admit()
+        with in_class(BATCH), pytest.raises(RefusedError, match="maxQueueWait"):
+            world.dispatcher.admit()
+        assert [len(tokens) for tokens in await asyncio.gather(*flood)] == [2] * 60
+
+
 async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_shorter() -> None:
     async with running({"cell-0": {"a": LP}}, max_queue_wait_s=0.5) as world:
         assert world.dispatcher.retry_after_s() == 1
@@ -245,7 +266,7 @@ async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_s
         ]
 
         async def is_long() -> bool:
-            return (world.directory.queue_wait_s or 0.0) > 0.5
+            return (world.directory.queue_wait_s(1.0) or 0.0) > 0.5
 
         await world.until(is_long)
         with pytest.raises(RefusedError, match="maxQueueWait") as refusal:
@@ -255,7 +276,7 @@ async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_s
         assert [len(tokens) for tokens in await asyncio.gather(*flood)] == [2] * 60
 
         async def is_short() -> bool:
-            return (world.directory.queue_wait_s or 0.0) < 0.5
+            return (world.directory.queue_wait_s(1.0) or 0.0) < 0.5
 
         await world.until(is_short)
         world.dispatcher.admit()
@@ -287,7 +308,7 @@ async def test_refusals_of_an_ingress_are_reported_once_by_the_first_cell() -> N
 
 async def test_retry_after_without_an_instance_is_10_to_15_seconds() -> None:
     async with running({"cell-0": {}}) as world:
-        assert world.directory.queue_wait_s is None
+        assert world.directory.queue_wait_s(1.0) is None
         world.dispatcher.admit()
         assert 10 <= world.dispatcher.retry_after_s() <= 15
 

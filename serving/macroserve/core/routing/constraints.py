@@ -23,6 +23,8 @@ class Demand:
     num_prompt_tokens: int
     num_tokens: int
     """Tokens of prompt and predicted response."""
+    ttft_s: float
+    """TTFT target, seconds."""
     ttft_left_s: float
     """Time left of the TTFT target, seconds; negative once missed."""
     tpot_s: float
@@ -48,6 +50,7 @@ class Demand:
             now=now,
             num_prompt_tokens=request.request.num_prompt_tokens,
             num_tokens=request.num_tokens,
+            ttft_s=request.request.slo.ttft_s,
             ttft_left_s=request.ttft_left_s(now),
             tpot_s=request.request.slo.tpot_s,
             offloaded=request.offloaded,
@@ -59,13 +62,9 @@ class Demand:
 
 def wait_s(view: InstanceView, demand: Demand) -> float:
     """Return the least time to the request's first token on the instance, seconds: all queued
-    prefills, then its own."""
-    status = view.status
-    return (
-        status.waiting_prefill_s
-        + view.in_flight_prefill_s
-        + (demand.num_prompt_tokens - demand.cached.get(view.name, 0)) * status.prefill_s_per_token
-    )
+    prefills that go before it, then its own."""
+    num_tokens = demand.num_prompt_tokens - demand.cached.get(view.name, 0)
+    return view.prefill_ahead_s(demand.ttft_s) + num_tokens * view.status.prefill_s_per_token
 
 
 def first_token_s(view: InstanceView, demand: Demand) -> float:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from macroserve.core.routing.adapters import AdapterRecord
 from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.prefixes import HeldKey, PrefixRecord
-from macroserve.core.routing.queue_wait import cell_queue_wait_s
+from macroserve.core.routing.queue_wait import LeastWaits, cell_queue_wait_s, least_waits
 from macroserve.core.routing.route import route
 from macroserve.core.routing.sessions import SessionRecord
 from macroserve.core.status import UNHEARD, CellView, Ended, InstanceStatus, InstanceView, Pool
@@ -231,11 +231,9 @@ class CellLedger:
         )
 
     @property
-    def least_wait_s(self) -> float | None:
-        """Return the predicted seconds of the prefills that wait at, or are on their way to, the
-        instance with the fewest; None without an instance."""
-        waits_s = [v.status.waiting_prefill_s + v.in_flight_prefill_s for v in self._views.values()]
-        return min(waits_s, default=None)
+    def least_waits(self) -> LeastWaits:
+        """Return the least waits at an instance, as ``queue_wait.least_waits`` defines them."""
+        return least_waits(self._views.values())
 
     @property
     def queue_wait_s(self) -> float | None:

@@ -11,6 +11,38 @@ MAX_RETRY_S = 300.0
 """Longest time until a retry, seconds: however long the queue, instances may have been added by
 then."""
 
+LeastWaits = tuple[tuple[float, float], ...]
+"""A request with a TTFT target waits as long as the last entry says whose target is no longer:
+pairs of a target and a wait, seconds, by target from 0 on; empty without an instance."""
+
+
+def least_waits(views: Iterable[InstanceView]) -> LeastWaits:
+    """Return the predicted times of the prefills before a request that comes now, at the instance
+    where they are least."""
+    views = tuple(views)
+    if not views:
+        return ()
+    targets_s = {0.0, *(ttft_s for view in views for ttft_s, _ in view.status.yielding)}
+    return tuple(
+        (ttft_s, min([view.prefill_ahead_s(ttft_s) for view in views]))
+        for ttft_s in sorted(targets_s)
+    )
+
+
+def least_wait_s(waits: LeastWaits, ttft_s: float) -> float | None:
+    """Return the wait of a request with a TTFT target of ``ttft_s``, seconds; None without an
+    instance."""
+    within = [wait_s for target_s, wait_s in waits if target_s <= ttft_s]
+    return within[-1] if within else None
+
+
+def share_ahead(waits: LeastWaits, ttft_s: float) -> float:
+    """Return the share of the waiting prefills that go before a request with a TTFT target of
+    ``ttft_s``, seconds."""
+    if not waits or not (longest_s := waits[-1][1]):
+        return 1.0
+    return (least_wait_s(waits, ttft_s) or 0.0) / longest_s
+
 
 def queue_wait_s(view: InstanceView) -> float:
     """Return the predicted seconds until all requests that wait at the instance have begun.

@@ -251,6 +251,7 @@ class InstanceScheduler:
         """Return a snapshot for the cell scheduler, with the ids taken in since the last one."""
         return snapshot(
             now,
+            self.config,
             self.waiting,
             self.running,
             self.latency,
@@ -258,7 +259,6 @@ class InstanceScheduler:
             self._prefill_pace,
             self._phase,
             self.averages.steps,
-            max_batch_tokens=self.config.max_batch_tokens,
             draining=self._draining,
         )
 

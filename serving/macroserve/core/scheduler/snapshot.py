@@ -5,12 +5,16 @@ from math import isinf
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import DEFAULT_CLASS, Request
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.phase_record import PhaseRecord
 from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.step_times import StepTimes
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Ended, InstanceStatus
+
+MAX_TARGETS = 16
+"""Most TTFT targets that a status tells apart: requests may bring numbers of their own."""
 
 
 class Tally:
@@ -42,6 +46,7 @@ class Tally:
 
 def snapshot(
     now: float,
+    config: InstanceConfig,
     waiting: WaitingQueue,
     running: Running,
     latency: LatencyModel,
@@ -50,7 +55,6 @@ def snapshot(
     phase: PhaseRecord,
     step_times: StepTimes,
     *,
-    max_batch_tokens: int,
     draining: bool,
 ) -> InstanceStatus:
     """Return the next status, and take the admitted ids out of ``tally``.
@@ -58,18 +62,22 @@ def snapshot(
     Requests with only their first token out save no TPOT yet and are left out of it.
     """
     decoding = running.decoding
-    full_prefill_s = latency.prefill_s(max_batch_tokens)
+    full_prefill_s = latency.prefill_s(config.max_batch_tokens)
     saved_mean_s = decoding.saved_tpot_mean_s(now)
     saves = not isinf(saved_mean_s)
     waiting_tokens, prefill_s = waiting.num_tokens, waiting.prefill_s
-    oldest_s = waiting.oldest_arrival_s()
+    oldest_s, by_ttft = waiting.oldest_arrival_s(), waiting.prefills_by_ttft()
     for seq in chain(running.prefilling.values(), running.loading.values()):
         waiting_tokens += seq.num_to_prefill
-        prefill_s += seq.prefill_s * seq.share_left
+        left_s = seq.prefill_s * seq.share_left
+        prefill_s += left_s
+        if not seq.is_streaming:
+            ttft_s = seq.request.slo.ttft_s
+            by_ttft[ttft_s] = by_ttft.get(ttft_s, 0.0) + left_s
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
     # A batch reads all weights, however few its tokens.
     one_batch_s = latency.prefill_s(1)
-    prefill_s_per_token = full_prefill_s / max_batch_tokens
+    prefill_s_per_token = full_prefill_s / config.max_batch_tokens
     step_s, predicted_step_s = step_times.means_s()
     num_hidden = decoding.num_hidden_tokens
     admitted, tally.admitted = tuple(tally.admitted), []
@@ -83,6 +91,7 @@ def snapshot(
         num_decoding=len(decoding),
         waiting_tokens=waiting_tokens,
         waiting_prefill_s=max(prefill_s, one_batch_s) if waiting_tokens else 0.0,
+        yielding=_longest_first(by_ttft) if config.strategy.triage else (),
         phase_prefill_s=max(phase.prefill_s, one_batch_s) if phase.prefill_s else 0.0,
         saved_tpot_mean_s=saved_mean_s if saves else None,
         saved_tpot_p10_s=decoding.saved_tpot_s(0.1, now) if saves else None,
@@ -108,3 +117,8 @@ def snapshot(
         decodes=decoding.speculation.num_decodes,
         decoded_tokens=decoding.speculation.num_emitted,
     )
+
+
+def _longest_first(prefills_s: dict[float, float]) -> tuple[tuple[float, float], ...]:
+    """Return the predicted times of prefills by target, both in seconds, for the longest ones."""
+    return tuple(sorted(prefills_s.items(), reverse=True)[:MAX_TARGETS])

@@ -44,6 +44,24 @@ class SortedRequests:
             del column[index]
 
 
+class _Prefills:
+    """Prefills of a number of sequences take so many seconds together."""
+
+    __slots__ = ("num", "seconds")
+
+    def __init__(self) -> None:
+        self.num = 0
+        self.seconds = 0.0
+
+    def add(self, seq: Sequence) -> None:
+        self.num += 1
+        self.seconds += seq.prefill_s
+
+    def remove(self, seq: Sequence) -> None:
+        self.num -= 1
+        self.seconds -= seq.prefill_s
+
+
 class WaitingQueue:
     """The queue keeps several orders of the same requests, so that no iteration sorts.
 
@@ -69,6 +87,7 @@ class WaitingQueue:
         self.prefill_s = 0.0
         self.cost_s = 0.0
         self.predicted_tokens = 0
+        self._by_ttft: dict[float, _Prefills] = {}
         self._overdue_from_s = array("d")
         self._by_key = SortedRequests()
         self._keys: dict[Sequence, float] = {}
@@ -95,6 +114,7 @@ class WaitingQueue:
         else:
             self.by_arrival.add(seq.arrival_s, seq)
             self.by_deadline.add(seq.deadline_s, seq)
+            self._by_ttft.setdefault(seq.request.slo.ttft_s, _Prefills()).add(seq)
             if self._ordered is self._by_key:
                 self._keys[seq] = key = self._key(seq)
                 self._by_key.add(key, seq)
@@ -111,6 +131,10 @@ class WaitingQueue:
         else:
             self.by_arrival.remove(seq.arrival_s, seq)
             self.by_deadline.remove(seq.deadline_s, seq)
+            alike = self._by_ttft[seq.request.slo.ttft_s]
+            alike.remove(seq)
+            if not alike.num:
+                del self._by_ttft[seq.request.slo.ttft_s]
             if self._ordered is self._by_key:
                 self._by_key.remove(self._keys.pop(seq), seq)
         del self._overdue_from_s[bisect_left(self._overdue_from_s, seq.overdue_from_s)]
@@ -119,6 +143,11 @@ class WaitingQueue:
         self.prefill_s = self.prefill_s - seq.prefill_s if self else 0.0
         self.cost_s = self.cost_s - seq.cost_s if self else 0.0
         self.predicted_tokens -= seq.num_remaining
+
+    def prefills_by_ttft(self) -> dict[float, float]:
+        """Return the predicted time of the prefills that have not started by their TTFT targets,
+        both in seconds."""
+        return {ttft_s: alike.seconds for ttft_s, alike in self._by_ttft.items()}
 
     def some(self, start: int, most: int) -> list[Sequence]:
         """Return ``most`` requests from the ``start``-th on, those that had started first."""

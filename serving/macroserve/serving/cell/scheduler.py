@@ -23,6 +23,7 @@ from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.prefixes import HeldKey
+from macroserve.core.routing.queue_wait import least_wait_s
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
@@ -247,13 +248,13 @@ class CellScheduler:
             tuple(ingresses),
             explained=tuple(self._explained),
             queue_wait_s=self._ledger.queue_wait_s,
-            least_wait_s=self._ledger.least_wait_s,
+            least_waits=self._ledger.least_waits,
         )
 
     def _is_late(self) -> bool:
         """Return whether a request of the default class that comes now would wait longer than its
         TTFT target."""
-        wait_s = self._ledger.least_wait_s
+        wait_s = least_wait_s(self._ledger.least_waits, self._slo.ttft_s)
         return wait_s is not None and wait_s > self._slo.ttft_s
 
     def report(self) -> CellReport:

@@ -16,6 +16,7 @@ from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.overall import OverallScheduler
+from macroserve.core.routing.queue_wait import least_wait_s, share_ahead
 from macroserve.core.status import by_number
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
@@ -120,12 +121,18 @@ class CellDirectory:
         summaries = self.summaries
         return bool(summaries) and all(_is_late(summary, ttft_s) for summary in summaries)
 
-    @property
-    def queue_wait_s(self) -> float | None:
-        """Predict the time until a request that comes now begins, seconds, in the cell where that
-        is soonest; None without an instance that takes requests."""
-        waits = [summary.queue_wait_s for summary in self.summaries]
-        return min([wait_s for wait_s in waits if wait_s is not None], default=None)
+    def queue_wait_s(self, ttft_s: float) -> float | None:
+        """Predict the time until a request that comes now begins, in the cell where that is
+        soonest; None without an instance that takes requests.
+
+        ttft_s: its TTFT target; both in seconds.
+        """
+        waits = [
+            summary.queue_wait_s * share_ahead(summary.least_waits, ttft_s)
+            for summary in self.summaries
+            if summary.queue_wait_s is not None
+        ]
+        return min(waits, default=None)
 
     def note_refused(self, reason: str) -> None:
         """Count a request that the ingress refuses, for the report of a cell."""
@@ -280,6 +287,7 @@ class CellDirectory:
 
 
 def _is_late(summary: messages.CellSummary, ttft_s: float) -> bool:
-    if summary.least_wait_s is None:  # no instance, or a cell of an earlier version
+    wait_s = least_wait_s(summary.least_waits, ttft_s)
+    if wait_s is None:  # no instance, or a cell of an earlier version
         return summary.late
-    return summary.least_wait_s > ttft_s
+    return wait_s > ttft_s

@@ -108,7 +108,8 @@ class Dispatcher:
 
     def admit(self) -> None:
         """Let a request in. Raises RefusedError (429) when every queue is too long."""
-        wait_s, targets = self._directory.queue_wait_s, self._targets
+        targets = self._targets
+        wait_s = self._directory.queue_wait_s(targets.slo.ttft_s)
         if wait_s is not None and wait_s > self._max_queue_wait_s:
             self._note_refused("queue_wait")
             raise RefusedError(
@@ -128,8 +129,9 @@ class Dispatcher:
 
     def retry_after_s(self) -> int:
         """Return the seconds after which a client that is refused now should come back."""
-        bound_s = self._targets.slo.ttft_s if self._drop_late else self._max_queue_wait_s
-        return retry_after_s(self._directory.queue_wait_s, bound_s, random.random())
+        ttft_s = self._targets.slo.ttft_s
+        bound_s = ttft_s if self._drop_late else self._max_queue_wait_s
+        return retry_after_s(self._directory.queue_wait_s(ttft_s), bound_s, random.random())
 
     @property
     def _targets(self) -> SloClass:

@@ -1,0 +1,52 @@
+"""A status tells which waiting prefills give way to requests with shorter targets."""
+
+import pytest
+
+from macroserve.core.request import Slo
+from macroserve.core.scheduler.snapshot import MAX_TARGETS
+
+CHAT, BATCH = Slo(1.0, 0.1), Slo(30.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "slos", "yielding"),
+    [
+        ("unified", [BATCH, CHAT, BATCH], [(30.0, 2), (1.0, 1)]),
+        ("unified", [BATCH, BATCH], [(30.0, 2)]),  # to who comes next
+        ("unified", [], []),
+        ("vllm", [BATCH, CHAT], []),
+        ("ascendra", [BATCH, CHAT], []),
+    ],
+)
+def test_status_tells_the_prefills_that_give_way(
+    make_scheduler, make_request, strategy, slos, yielding
+):
+    scheduler = make_scheduler(strategy)
+    for index, slo in enumerate(slos):
+        scheduler.add_request(make_request(f"r{index}", prompt=200, slo=slo), 0.0)
+    one_s = scheduler.latency.batched_prefill_s(200, 512)
+    told = [(ttft_s, pytest.approx(num * one_s)) for ttft_s, num in yielding]
+    assert [*scheduler.status(0.0).yielding] == told
+
+
+def test_status_counts_the_rest_of_a_begun_prompt_as_giving_way(
+    make_scheduler, make_executor, make_request
+):
+    scheduler = make_scheduler()
+    executor = make_executor(scheduler, {"r": 2, "s": 2})
+    executor.add(make_request("r", prompt=700, slo=BATCH))
+    executor.step()
+    executor.add(make_request("s", prompt=100))
+    (batch_s, begun_s), (short_s, _) = scheduler.status(executor.now).yielding
+    whole_s = scheduler.latency.batched_prefill_s(700, 512)
+    assert (batch_s, short_s) == (30.0, 1.0)
+    assert begun_s == pytest.approx(whole_s * 188 / 700)
+
+
+def test_status_tells_the_longest_of_many_targets(make_scheduler, make_request):
+    scheduler = make_scheduler()
+    for index in range(MAX_TARGETS + 4):
+        slo = Slo(1.0 + index, 0.1)
+        scheduler.add_request(make_request(f"r{index}", prompt=9, slo=slo), 0.0)
+    targets_s = [ttft_s for ttft_s, _ in scheduler.status(0.0).yielding]
+    assert targets_s == [1.0 + index for index in range(MAX_TARGETS + 3, 3, -1)]
