@@ -20,6 +20,7 @@ from macroserve.api.handle import (
     verify,
 )
 from macroserve.api.keys import KeyRing, Purpose
+from macroserve.core.instance_start import InstanceStart
 from macroserve.core.status import Pool
 
 KEY = "a key that both sides hold"
@@ -62,6 +63,7 @@ handles = st.builds(
     max_num_seqs=counts,
     control=st.sampled_from(["http://10.0.0.7:8001", "https://gpu-3.local:2"]),
     prefix_caching=st.text(st.characters(codec="utf-8"), max_size=40),
+    start=st.none() | st.builds(InstanceStart, *[st.floats(0, 1e6)] * 3, st.booleans()),
 )
 
 

@@ -22,6 +22,7 @@ from macroserve.serving.ingress.cell_directory import CellDirectory
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.instance.server import InstanceOptions, InstanceServer
+from macroserve.serving.instance.start import CacheWatch
 from macroserve.serving.instance.token_server import TokenServer, TokenServerOptions
 
 KEYS = source()
@@ -103,9 +104,15 @@ class World:
     metrics: IngressMetrics = field(init=False)
 
     async def add_instance(
-        self, name: str, pool: Pool = Pool.LP, incarnation: int = 1
+        self,
+        name: str,
+        pool: Pool = Pool.LP,
+        incarnation: int = 1,
+        caches: CacheWatch | None = None,
     ) -> InstanceIdentity:
-        options = InstanceOptions(name, "test", incarnation, KEYS, pool, grace_s=self.grace_s)
+        options = InstanceOptions(
+            name, "test", incarnation, KEYS, pool, grace_s=self.grace_s, caches=caches
+        )
         self.token_servers[name] = tokens = EmulatedTokens(
             TokenServerOptions(
                 settings=self.settings, name=name, pool=pool, host=options.host, keys=KEYS

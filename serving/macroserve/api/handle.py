@@ -17,6 +17,7 @@ import msgspec
 
 from macroserve.api.access_token import LEEWAY_S
 from macroserve.api.keys import KeyRing, Purpose
+from macroserve.core.instance_start import InstanceStart
 from macroserve.core.status import Pool
 
 MAX_HANDLE_CHARS = 4096
@@ -60,6 +61,8 @@ class InstanceHandle:
     """Base URL of its control server."""
     prefix_caching: str = ""
     """The decision on prefix caching says ``on: `` or ``off: ``, and the reason."""
+    start: InstanceStart | None = None
+    """Measures of its start; None from a version that takes none."""
     issued_at: int = 0
     """Unix time, seconds; set by ``sign``."""
     expires_at: int = 0

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, Union
 
 import msgspec
 
+from macroserve.core.instance_start import InstanceStart
 from macroserve.core.request import DEFAULT_CLASS, Request, Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.decision import RouteRequest
@@ -318,6 +319,8 @@ class InstanceReport(msgspec.Struct, frozen=True):
     """State of the cache of hidden states, with the reason; its handle has the same."""
     prefix_caching: str = ""
     """State of the prefix cache, with the reason; its handle has the same."""
+    start: InstanceStart | None = None
+    """Measures of its start; its handle has the same."""
 
     @property
     def heard(self) -> bool:

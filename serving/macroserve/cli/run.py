@@ -5,6 +5,7 @@ Exit codes: 0 told to stop, 1 failed, 2 wrong options, manifest or files.
 
 import asyncio
 import re
+import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -28,6 +29,7 @@ from macroserve.cli.pod import (
 from macroserve.core.status import Pool
 from macroserve.local.adapter_check import check_adapters
 from macroserve.local.manifest_file import chat_template, engine_settings, load, model_folder
+from macroserve.local.model_cache import cache_folders
 from macroserve.serving import logs
 from macroserve.serving.ingress.api_keys import ApiKeysError, ApiKeySource
 from macroserve.serving.security.tls import TlsSource
@@ -64,6 +66,8 @@ DEFAULT_MANIFEST = Path("/etc/macroserve/manifest/macroinstance.json")
 DEFAULT_TOKENS = Path("/etc/macroserve/tokens")
 DEFAULT_API_KEYS = Path("/etc/macroserve/api-keys")
 CHAT_TEMPLATE = Path("/etc/macroserve/chat-template")
+FETCHED = Path(tempfile.gettempdir()) / "macroserve-fetched"
+"""File with which a pod's init container tells its instance that it has fetched something."""
 
 
 def _ports(text: str) -> range:
@@ -227,6 +231,10 @@ def instance(
     async def serve_part() -> None:
         resource = load(manifest)
         keys = key_source(tokens, Role.INSTANCE, _tls(tls, namespace, resource))
+
+        from macroserve.serving.instance.start import CacheWatch
+
+        caches = CacheWatch(cache_folders(resource), grown=FETCHED.exists())
         model = _model(resource)
         check_adapters(resource, model)
         settings = engine_settings(resource, model)
@@ -250,11 +258,30 @@ def instance(
             host=host,
             control_port=control_port,
             grace_s=grace,
+            caches=caches,
         )
         instance = InstanceServer(settings, options, server)
         await serve(instance, f"{name} ({pool}) on {host}:{port}")
 
     _run(name, serve_part)
+
+
+@run.command()
+def fetch(manifest: ManifestFile = DEFAULT_MANIFEST) -> None:
+    """Fetch the model into the pod's caches, and end."""
+
+    async def fetch_all() -> None:
+        resource = load(manifest)
+
+        from macroserve.local.model_fetch import fetch_model
+        from macroserve.serving.instance.start import CacheWatch
+
+        caches = CacheWatch(cache_folders(resource))
+        await asyncio.to_thread(fetch_model, resource)
+        if caches.grown:
+            FETCHED.touch()
+
+    _run("the fetch of the model", fetch_all)
 
 
 def _tls(folder: Path | None, namespace: str, manifest: Manifest) -> TlsSource | None:

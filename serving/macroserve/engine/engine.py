@@ -25,6 +25,10 @@ class EngineShape:
     """``on: `` or ``off: ``, and the reason."""
     prefix_caching: str
     """``on: `` or ``off: ``, and the reason."""
+    load_s: float = 0.0
+    """Time in which the engine fetched and loaded the weights and compiled code, seconds."""
+    warm_up_s: float = 0.0
+    """Time in which it then generated its first tokens, seconds."""
 
 
 Leave = Callable[[], Awaitable[None]]

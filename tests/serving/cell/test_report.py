@@ -1,13 +1,16 @@
 """The report of a cell tells what its instances told."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from support.emulated_world import SETTINGS, running, token_request
+import pytest
+from support.emulated_world import SETTINGS, adopt, running, token_request
 from support.route_queries import route_query
 from support.slo_classes import BATCH
 
 from macroserve.core.status import Ended, Pool
 from macroserve.serving.ingress.request_targets import in_class
+from macroserve.serving.instance.start import CacheWatch, process_age_s
 
 
 async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decision() -> None:
@@ -71,3 +74,18 @@ async def test_report_of_a_cell_has_what_ended_by_class() -> None:
         await serve(4)
         assert cell.report().recent_by_class == {"batch": Ended(1, 1)}
         assert cell.report().cell.ended_by_class == {"batch": Ended(2, 2)}
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+async def test_report_of_a_cell_has_the_start_that_an_instance_measured(
+    tmp_path: Path, fetched: bool
+) -> None:
+    async with running({"cell-0": {"a": Pool.LP}}) as world:
+        began_s = process_age_s()
+        watch = CacheWatch([tmp_path], grown=fetched)
+        await adopt(world.cells["cell-0"], await world.add_instance("b", caches=watch))
+        (silent, measured) = world.cells["cell-0"].report().instances
+        assert silent.start is None
+        assert measured.start is not None
+        assert measured.start.warm is not fetched
+        assert began_s <= measured.start.total_s <= process_age_s()

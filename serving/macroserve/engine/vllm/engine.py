@@ -1,6 +1,7 @@
 """A vLLM engine runs Macroserve's scheduler inside, behind an HTTP server."""
 
 import asyncio
+import time
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -49,6 +50,8 @@ class VllmEngine:
         self._pool = pool
         self._llm: AsyncLLM | None = None
         self._hybrid: CacheDecision | None = None
+        self._load_s = 0.0
+        self._warm_up_s = 0.0
         self._num_probes = 0
         self._serving: ServingChoices | None = None
 
@@ -63,13 +66,17 @@ class VllmEngine:
         check_host_cache(args)
         ordered_strategy(self._settings.strategy, self._settings.ordering)
         args, self._hybrid = with_caches(args, self._settings)
+        began_s = time.monotonic()
         self._llm = _started(args)
+        self._load_s = time.monotonic() - began_s
         # Ingresses have checked the constraints, so this process's loop compiles none.
         self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)
         if self._hybrid.on:
             by_rank = await self._llm.collective_rpc("measure_rho")
             await self.command("set_rebuild", max(by_rank))
+        began_s = time.monotonic()
         await self._warm_up()
+        self._warm_up_s = time.monotonic() - began_s
         app = await tokens_app(self._llm, self._settings)
         self._serving = ServingChoices.of(app.state)
         # vLLM reads one for each token.
@@ -125,6 +132,8 @@ class VllmEngine:
             limits.max_num_batched_tokens,
             str(self._hybrid),
             str(prefix_caching),
+            self._load_s,
+            self._warm_up_s,
         )
 
     @property

@@ -271,6 +271,7 @@ class CellScheduler:
                 draining=view.heard and view.status.draining,
                 hybrid_cache=self._connections[view.name].handle.hybrid_cache,
                 prefix_caching=self._connections[view.name].handle.prefix_caching,
+                start=self._connections[view.name].handle.start,
             )
             for view in self._ledger.views
         )

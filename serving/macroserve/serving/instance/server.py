@@ -33,12 +33,14 @@ from macroserve.api.handle import InstanceHandle, sign
 from macroserve.api.keys import Purpose
 from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.health import Beat, HealthJudge
+from macroserve.core.instance_start import InstanceStart
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
+from macroserve.serving.instance.start import CacheWatch, process_age_s
 from macroserve.serving.instance.status_feed import StatusFeed
 from macroserve.serving.logs import get_logger
 from macroserve.serving.security.call_guard import CallGuard
@@ -69,6 +71,8 @@ class InstanceOptions:
     """Port that it listens on; 0 for any free one."""
     grace_s: float = 30.0
     """Time that requests have when it leaves, seconds."""
+    caches: CacheWatch | None = None
+    """Caches as they were before the start; None where the start is not measured."""
 
 
 class Tokens(Protocol):
@@ -135,6 +139,7 @@ class InstanceServer:
             max_num_seqs=shape.max_num_seqs,
             control=base_url(self._keys.tls, options.host, listener.getsockname()[1]),
             prefix_caching=shape.prefix_caching,
+            start=await self._measured(started),
         )
         app = Starlette(
             routes=[
@@ -150,7 +155,18 @@ class InstanceServer:
         self._judging.start("judges its health", self._keep_judging(), may_end=True)
         log.info("hybrid cache", instance=options.name, decision=shape.hybrid_cache)
         log.info("prefix caching", instance=options.name, decision=shape.prefix_caching)
+        if start := self._handle.start:
+            log.info("started", instance=options.name, **msgspec.structs.asdict(start))
         return self.identity()
+
+    async def _measured(self, started: Started) -> InstanceStart | None:
+        caches = self._options.caches
+        if caches is None:
+            return None
+        # A folder of a network may be slow.
+        grown = await asyncio.to_thread(lambda: caches.grown)
+        shape = started.shape
+        return InstanceStart(process_age_s(), shape.load_s, shape.warm_up_s, not grown)
 
     def identity(self) -> InstanceIdentity:
         """Return the identity with the signed handle. Raises RuntimeError when the instance can

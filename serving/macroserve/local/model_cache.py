@@ -1,0 +1,40 @@
+"""Find where this process keeps weights and compiled code, by its environment."""
+
+import os
+from pathlib import Path
+
+from huggingface_hub import constants
+
+from macroserve.api.manifest import TINY, Manifest
+from macroserve.local.manifest_file import local_path
+from macroserve.local.user_folders import cache_folder
+
+
+def hub_names(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names on the Hugging Face hub of all that an instance loads: the model first, then
+    its adapters; none for an emulated engine, which loads nothing."""
+    model = manifest.spec.model
+    if manifest.spec.engine.type == "Emulated":
+        return ()
+    sources = [] if model.source == TINY else [(model.source, "spec.model.source")]
+    sources += [(adapter.source, "spec.model.adapters") for adapter in model.adapters]
+    return tuple(source for source, field in sources if local_path(source, field) is None)
+
+
+def cache_folders(manifest: Manifest) -> tuple[Path, ...]:
+    """Return the folders to which an instance's start adds what it fetches or compiles: files of
+    checkpoints on the hub, the built-in model, and code of torch.compile and Triton.
+
+    They need not exist. Raises FileNotFoundError for a user without a home folder.
+    """
+    caches = cache_folder().parent
+    compiled = Path(os.environ.get("VLLM_CACHE_ROOT") or caches / "vllm") / "torch_compile_cache"
+    triton = os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache"
+    hub = Path(constants.HF_HUB_CACHE)
+    return (
+        *(hub / f"models--{name.replace('/', '--')}" / "blobs" for name in hub_names(manifest)),
+        cache_folder() / "models",
+        compiled,
+        compiled / "torch_aot_compile",
+        Path(triton),
+    )

@@ -1,0 +1,97 @@
+"""Fetch a manifest's model into the caches of this process, as an instance's init container does.
+
+Processes that fetch into one folder at the same time wait for each other's files: the Hub's client
+locks each of them.
+"""
+
+import errno
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from macroserve.api.manifest import TINY, Manifest
+from macroserve.core.backoff import Backoff
+from macroserve.local.model_cache import hub_names
+from macroserve.local.tiny_model import ensure_tiny_model
+from macroserve.local.user_folders import cache_folder
+
+NUM_TRIES = 5
+"""The container that fetches is started again after them, ever later."""
+BACKOFF = Backoff(first_s=2.0)
+
+OTHER_FORMATS = (
+    *("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite"),
+    *("consolidated*", "original/*"),
+)
+"""Files of a repository that vLLM does not load beside safetensors."""
+OLDER_WEIGHTS = ("*.bin", "*.pt")
+
+_FINAL = (GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError)
+_FINAL_ERRNOS = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EPERM, errno.EROFS)
+
+
+class ModelFetchError(Exception):
+    """The model cannot be fetched; the text is a sentence."""
+
+
+def fetch_model(manifest: Manifest, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Fetch the weights of the model and its adapters; build the built-in model.
+
+    What is there already is not fetched again, and suffices while the hub does not answer. Files of
+    unusual formats are left to the engine, which fetches them itself.
+
+    Raises ModelFetchError after NUM_TRIES, or at once where another try would not help.
+    """
+    if manifest.spec.model.source == TINY and manifest.spec.engine.type != "Emulated":
+        _check_writable(cache_folder())
+        ensure_tiny_model()
+    names = hub_names(manifest)
+    if names:
+        _check_writable(Path(constants.HF_HUB_CACHE))
+    revision = manifest.spec.engine.args.get("revision")
+    for name in names:
+        is_model = name == manifest.spec.model.source
+        _fetch_patiently(name, revision if is_model else None, sleep)
+
+
+def _fetch_patiently(name: str, revision: str | None, sleep: Callable[[float], None]) -> None:
+    for failures in range(1, NUM_TRIES + 1):
+        try:
+            _fetch(name, revision)
+        except Exception as error:
+            # Whatever the hub, the network and the disk raise.
+            if failures == NUM_TRIES or _is_final(error):
+                cause = str(error).strip().partition("\n")[0] or type(error).__name__
+                raise ModelFetchError(f"{name} cannot be fetched: {cause}") from error
+        else:
+            return
+        sleep(BACKOFF.delay_s(failures))
+
+
+def _fetch(name: str, revision: str | None) -> None:
+    folder = snapshot_download(name, revision=revision, ignore_patterns=list(OTHER_FORMATS))
+    if not any(Path(folder).rglob("*.safetensors")):
+        snapshot_download(name, revision=revision, allow_patterns=list(OLDER_WEIGHTS))
+
+
+def _is_final(error: Exception) -> bool:
+    return isinstance(error, _FINAL) or getattr(error, "errno", None) in _FINAL_ERRNOS
+
+
+def _check_writable(folder: Path) -> None:
+    """Create the folder. Raises ModelFetchError where this user cannot write to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ModelFetchError(f"{folder} cannot be written to: {error.strerror}") from error
