@@ -1,4 +1,4 @@
-"""The raw status of a pod tells how its last start failed."""
+"""The raw status of a pod tells how long its start took, and how its last start failed."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from macroserve.operator.observe.observation import FailedStart
 from macroserve.operator.observe.problems import MAX_CAUSE_CHARS
-from macroserve.operator.observe.starts import failed_start
+from macroserve.operator.observe.starts import failed_start, setup_s
 
 CUDA = "CUDA error: uncorrectable ECC error encountered"
 TAKEN_UP = "2026-01-01T00:00:00Z"
@@ -99,3 +99,23 @@ def test_long_cause_is_cut() -> None:
     found = failed_start(pod(WAITING, ended(message=f"{CUDA} {'x' * 4000}"), 2))
     assert found
     assert len(found.device_error) < MAX_CAUSE_CHARS + 10
+
+
+CREATED = "2026-01-01T00:00:00Z"
+BEGAN = {"running": {"startedAt": "2026-01-01T00:00:42Z"}}
+SETUPS: dict[str, tuple[dict[str, Any], str, float | None]] = {
+    "runs": (pod(BEGAN), CREATED, 42.0),
+    "is ready": (pod(BEGAN, ready=True), CREATED, 42.0),
+    "runs by a clock that is late": (pod(BEGAN), "2026-01-01T00:01:00Z", 0.0),
+    "is on its way": (pod({"waiting": {"reason": "PodInitializing"}}), CREATED, None),
+    "has no times": (pod(RUNNING), CREATED, None),
+    "was restarted": (pod(BEGAN, ended(), 1), CREATED, None),
+    "is not stored yet": (pod(BEGAN), "", None),
+}
+
+
+@pytest.mark.parametrize("case", SETUPS)
+def test_setup_of_a_pod_that_is_as_told(case: str) -> None:
+    found, created, expected = SETUPS[case]
+    metadata = {"name": "llama-instance-0"} | ({"creationTimestamp": created} if created else {})
+    assert setup_s({**found, "metadata": metadata}) == expected

@@ -49,6 +49,9 @@ class InstancePod:
         foreign: Whether the present parts cannot talk to it: another version, or TLS where
             they have none.
         tls: Whether it serves with TLS.
+        created: When it was created; None for a pod that the API server has not stored.
+        setup_s: Seconds from its creation until its engine's container ran first: the
+            scheduler, the image, volumes, init containers. None before, and after a restart.
     """
 
     instance: str
@@ -70,6 +73,8 @@ class InstancePod:
     failed_start: "FailedStart | None" = None
     foreign: bool = False
     tls: bool = False
+    created: datetime | None = None
+    setup_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

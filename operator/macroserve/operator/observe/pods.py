@@ -24,7 +24,7 @@ from macroserve.operator.observe.problems import (
     is_node_lost,
     pod_problem,
 )
-from macroserve.operator.observe.starts import failed_start
+from macroserve.operator.observe.starts import failed_start, setup_s
 
 ENDED = ("Failed", "Succeeded")
 """Phases of a pod that has ended and is not started again."""
@@ -144,6 +144,8 @@ def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
         failed_start=failed_start(pod),
         foreign=notes.get(names.PROTOCOL) != names.PROTOCOL_VERSION or (tls and not calls_tls),
         tls=tls,
+        created=parsed(metadata.get("creationTimestamp") or ""),
+        setup_s=setup_s(pod),
     )
 
 

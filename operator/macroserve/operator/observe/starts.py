@@ -1,4 +1,4 @@
-"""Find how the last start of an instance failed, from the raw status of its pod."""
+"""Find how an instance started, or failed to, from the raw status of its pod."""
 
 from datetime import datetime, timedelta
 
@@ -34,6 +34,22 @@ def failed_start(pod: Object) -> FailedStart | None:
         served_until=served_until,
         device_error=_device_error(ended),
     )
+
+
+def setup_s(pod: Object) -> float | None:
+    """Return the seconds from the creation of a pod until its engine's container ran first; None
+    before, and after the container has ended once.
+
+    The times of the API server and of the pod's node have a resolution of a second.
+    """
+    container = _engine(pod.get("status", {}))
+    running = container.get("state", {}).get("running") or {}
+    created = parsed(pod["metadata"].get("creationTimestamp") or "")
+    began = parsed(running.get("startedAt") or "")
+    if created is None or began is None or container.get("restartCount", 0):
+        return None
+    # Their clocks may differ.
+    return max(0.0, (began - created).total_seconds())
 
 
 def _engine(status: Object) -> Object:

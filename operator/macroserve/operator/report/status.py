@@ -20,6 +20,7 @@ from macroserve.operator.report.decisions import MAX_KEPT, DecisionRecord
 from macroserve.operator.report.figures import ratio
 from macroserve.operator.report.reconcile_result import ReconcileResult
 from macroserve.operator.report.scheduling_state import cell_figures, scheduling
+from macroserve.operator.report.startup import startup
 
 
 def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "scalingHistory": _history(observation.status, target.change),
         "decisions": [decision.to_status() for decision in decisions[-MAX_KEPT:]],
         "avoidedNodes": [entry.to_status() for entry in found.avoidance.nodes],
+        "startup": startup(observation),
         "failedStarts": [entry.to_status() for entry in found.avoidance.starts],
         "conditions": conditions(found),
     }
