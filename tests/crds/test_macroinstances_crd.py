@@ -144,6 +144,12 @@ CASES = [
     ("spec.model.source", ["tiny", "org/model", "", None, 7]),
     ("spec.model.servedName", ["chat", "", ["a"]]),
     ("spec.model.maxModelLen", [16, 15, "4096"]),
+    ("spec.model.cache", [{"claim": "models"}, {"image": "r/m:1", "readOnly": True}, "models"]),
+    (
+        "spec.model.cache.hostPath",
+        ["/m", "/var/lib/m/", "/a..b/..c", "/.a/./b", "m", "/", "/..", "/a/../b", "/a/..", "", 7],
+    ),
+    ("spec.model.cache.claim", ["models", "a.b-c", "Models", "", "a/b", "-a", 7]),
     (
         "spec.model.adapters",
         [

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -22,6 +23,7 @@ from pydantic import (
 from macroserve.api.adapters import Adapters
 from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, Api, DnsName, Seconds
 from macroserve.api.engine import Count, Engine
+from macroserve.api.model_cache import ONE_SOURCE, ModelCache, with_one_source
 from macroserve.api.part import Part
 from macroserve.api.slo import ABOVE_ZERO, SloTargets, Target
 from macroserve.api.validation_errors import must_be, sentences, shown
@@ -97,6 +99,9 @@ class Model(Part):
     max_model_len: int = Field(ge=16, description="a whole number of tokens, at least 16")
     """Longest prompt and response together, tokens."""
     adapters: Adapters = Field(default_factory=list)
+    cache: Annotated[ModelCache | None, AfterValidator(with_one_source)] = Field(
+        default=None, description=ONE_SOURCE
+    )
 
 
 class Mitosis(Part):
@@ -208,6 +213,16 @@ class Spec(Part):
             raise must_be(
                 "one whose hybridCache is Auto or Off, because spec.model.adapters change the keys "
                 "and values that are made of hidden states"
+            )
+        return engine
+
+    @field_validator("engine")
+    @classmethod
+    def _fetches_into_the_cache(cls, engine: Engine, info: ValidationInfo) -> Engine:
+        model: Model | None = info.data.get("model")
+        if model and model.cache and engine.args.get("download_dir") is not None:
+            raise must_be(
+                "one whose args have no download_dir, because spec.model.cache decides it"
             )
         return engine
 

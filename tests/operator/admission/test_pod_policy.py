@@ -254,6 +254,24 @@ def test_admission_and_rendering_ask_the_same_policy() -> None:
     assert admitted(bad, policy).name == "llama"
 
 
+def test_cache_in_a_folder_of_the_node_needs_the_policys_leave() -> None:
+    bad = resource(model={"source": "tiny", "maxModelLen": 64, "cache": {"hostPath": "/models"}})
+    assert review("CREATE", None, bad, "") == (
+        "spec.model.cache.hostPath is '/models', must be left out: the operator's podPolicy.allow "
+        "does not list hostPath.",
+    )
+    with pytest.raises(ManifestError):
+        admitted(bad, RESTRICTED)
+    policy = PodPolicy(allow=frozenset({Allowance.HOST_PATH}))
+    assert review("CREATE", None, bad, "", policy) == ()
+
+
+@pytest.mark.parametrize("cache", [{"claim": "models"}, {"image": "r/models:1"}])
+def test_cache_in_another_volume_needs_nobodys_leave(cache: dict[str, str]) -> None:
+    good = resource(model={"source": "tiny", "maxModelLen": 64, "cache": cache})
+    assert review("CREATE", None, good, "") == ()
+
+
 def test_pod_policy_from_json_has_its_values() -> None:
     text = '{"allow": ["hostPath"], "serviceAccounts": ["models"], "secrets": []}'
     policy = PodPolicy.from_json(text)

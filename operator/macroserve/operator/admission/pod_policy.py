@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from macroserve.api.model_cache import ModelCache
 from macroserve.api.validation_errors import shown
 from macroserve.operator.admission import pod_standard as standard
 from macroserve.operator.k8s import names
@@ -79,6 +80,14 @@ def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...
     return tuple(_Review(policy).pod(merged(confined, template)))
 
 
+def cache_violations(cache: ModelCache | None, policy: PodPolicy) -> tuple[str, ...]:
+    """Return why a cache's volume is refused, as ``violations`` does a template's."""
+    if cache is None or cache.host_path is None:
+        return ()
+    path, allowance = "spec.model.cache.hostPath", Allowance.HOST_PATH
+    return tuple(_Review(policy).refuse(path, cache.host_path, "left out", allowance))
+
+
 @dataclass(frozen=True, slots=True)
 class _Review:
     """The review collects the violations of one pod."""
@@ -96,10 +105,10 @@ class _Review:
             ("nodeName", Allowance.NODE_NAME),
         ):
             if spec.get(field):
-                yield from self._refuse(f"{path}.{field}", spec[field], "left out", allowance)
+                yield from self.refuse(f"{path}.{field}", spec[field], "left out", allowance)
         priority = spec.get("priorityClassName")
         if str(priority).startswith("system-"):
-            yield from self._refuse(
+            yield from self.refuse(
                 f"{path}.priorityClassName",
                 priority,
                 "none of the system's classes",
@@ -114,7 +123,7 @@ class _Review:
         for volume in _maps(spec.get("volumes")):
             yield from self._volume(volume, spec, f"{path}.volumes[{volume.get('name')}]")
 
-    def _refuse(self, path: str, value: object, wanted: str, allowance: Allowance) -> Iterator[str]:
+    def refuse(self, path: str, value: object, wanted: str, allowance: Allowance) -> Iterator[str]:
         if allowance not in self.policy.allow:
             yield (
                 f"{path} is {shown(value)}, must be {wanted}: the operator's podPolicy.allow does "
@@ -127,7 +136,7 @@ class _Review:
             if is_confining and not str(value).startswith(("runtime/", "localhost/")):
                 path = f"{_PATH}.metadata.annotations[{name}]"
                 wanted = "runtime/default or localhost/..."
-                yield from self._refuse(path, value, wanted, Allowance.UNCONFINED)
+                yield from self.refuse(path, value, wanted, Allowance.UNCONFINED)
 
     def _account(self, spec: Mapping[str, Any], path: str) -> Iterator[str]:
         for field in ("serviceAccountName", "serviceAccount"):
@@ -151,13 +160,11 @@ class _Review:
         yield from _unknown(context, standard.POD_SECURITY_FIELDS, path)
         yield from self._profiles(context, path, is_needed=True)
         if context.get("runAsUser") == 0:
-            yield from self._refuse(
-                f"{path}.runAsUser", 0, "another user than root", Allowance.ROOT
-            )
+            yield from self.refuse(f"{path}.runAsUser", 0, "another user than root", Allowance.ROOT)
         for sysctl in _maps(context.get("sysctls")):
             if (name := sysctl.get("name")) not in standard.SAFE_SYSCTLS:
                 wanted = "one that Kubernetes holds safe"
-                yield from self._refuse(f"{path}.sysctls", name, wanted, Allowance.SYSCTLS)
+                yield from self.refuse(f"{path}.sysctls", name, wanted, Allowance.SYSCTLS)
 
     def _profiles(
         self, context: Mapping[str, Any], path: str, is_needed: bool = False
@@ -171,13 +178,13 @@ class _Review:
             may_lack = kind is None and not (is_needed and field == "seccompProfile")
             if kind not in standard.PROFILES and not may_lack:
                 wanted = " or ".join(standard.PROFILES)
-                yield from self._refuse(f"{path}.{field}.type", kind, wanted, Allowance.UNCONFINED)
+                yield from self.refuse(f"{path}.{field}.type", kind, wanted, Allowance.UNCONFINED)
         linux = _map(context.get("seLinuxOptions"))
         kind = linux.get("type") or None
         if kind not in (None, *standard.SELINUX_TYPES) or linux.get("user") or linux.get("role"):
             where = f"{path}.seLinuxOptions"
             wanted = "left out but for level and a container's type"
-            yield from self._refuse(where, dict(linux), wanted, Allowance.UNCONFINED)
+            yield from self.refuse(where, dict(linux), wanted, Allowance.UNCONFINED)
 
     def _container(
         self, container: Mapping[str, Any], spec: Mapping[str, Any], path: str
@@ -188,7 +195,7 @@ class _Review:
         for port in _maps(container.get("ports")):
             if port.get("hostPort"):
                 where = f"{path}.ports[{port.get('containerPort')}].hostPort"
-                yield from self._refuse(where, port["hostPort"], "left out", Allowance.HOST_PORT)
+                yield from self.refuse(where, port["hostPort"], "left out", Allowance.HOST_PORT)
         handlers = {probe: _map(container.get(probe)) for probe in standard.PROBES}
         lifecycle = _map(container.get("lifecycle"))
         handlers |= {f"lifecycle.{hook}": _map(lifecycle.get(hook)) for hook in standard.HOOKS}
@@ -196,7 +203,7 @@ class _Review:
             for kind in ("httpGet", "tcpSocket"):
                 if host := _map(how.get(kind)).get("host"):
                     where = f"{path}.{handler}.{kind}.host"
-                    yield from self._refuse(where, host, "left out", Allowance.HOST_PROBES)
+                    yield from self.refuse(where, host, "left out", Allowance.HOST_PROBES)
         for entry in _maps(container.get("env")):
             source = _map(entry.get("valueFrom")).get("secretKeyRef")
             where = f"{path}.env[{entry.get('name')}].valueFrom.secretKeyRef.name"
@@ -213,22 +220,20 @@ class _Review:
         yield from self._profiles(context, path)
         privileged = context.get("privileged")
         if privileged:
-            yield from self._refuse(f"{path}.privileged", privileged, "false", Allowance.PRIVILEGED)
+            yield from self.refuse(f"{path}.privileged", privileged, "false", Allowance.PRIVILEGED)
         escalation = context.get("allowPrivilegeEscalation")
         if escalation is not False:
             where, allowance = f"{path}.allowPrivilegeEscalation", Allowance.PRIVILEGE_ESCALATION
-            yield from self._refuse(where, escalation, "false", allowance)
+            yield from self.refuse(where, escalation, "false", allowance)
         if context.get("procMount") not in (None, "Default"):
             where = f"{path}.procMount"
-            yield from self._refuse(where, context["procMount"], "Default", Allowance.UNCONFINED)
+            yield from self.refuse(where, context["procMount"], "Default", Allowance.UNCONFINED)
         if context.get("runAsUser") == 0:
-            yield from self._refuse(
-                f"{path}.runAsUser", 0, "another user than root", Allowance.ROOT
-            )
+            yield from self.refuse(f"{path}.runAsUser", 0, "another user than root", Allowance.ROOT)
         of_pod = _map(spec.get("securityContext")).get("runAsNonRoot")
         non_root = context.get("runAsNonRoot")
         if (of_pod if non_root is None else non_root) is not True:
-            yield from self._refuse(f"{path}.runAsNonRoot", non_root, "true", Allowance.ROOT)
+            yield from self.refuse(f"{path}.runAsNonRoot", non_root, "true", Allowance.ROOT)
         capabilities = _map(context.get("capabilities"))
         if "ALL" not in _list(capabilities.get("drop")):
             yield f"{path}.capabilities.drop must list ALL."
@@ -252,11 +257,11 @@ class _Review:
                     yield from self._projected(part, spec, f"{path}.projected.sources")
             elif kind == "hostPath":
                 where = f"{path}.hostPath"
-                yield from self._refuse(where, source, "left out", Allowance.HOST_PATH)
+                yield from self.refuse(where, source, "left out", Allowance.HOST_PATH)
             elif kind not in standard.VOLUMES:
                 where = f"{path}.{kind}"
                 wanted = "a volume of another kind, such as a persistentVolumeClaim"
-                yield from self._refuse(where, source, wanted, Allowance.OTHER_VOLUMES)
+                yield from self.refuse(where, source, wanted, Allowance.OTHER_VOLUMES)
 
     def _projected(
         self, part: Mapping[str, Any], spec: Mapping[str, Any], path: str
@@ -271,7 +276,7 @@ class _Review:
                     yield _token(f"{path}.{kind} must be left out")
             else:
                 wanted = "of another kind"
-                yield from self._refuse(f"{path}.{kind}", source, wanted, Allowance.OTHER_VOLUMES)
+                yield from self.refuse(f"{path}.{kind}", source, wanted, Allowance.OTHER_VOLUMES)
 
     def _secret(self, source: object, field: str, path: str) -> Iterator[str]:
         """Refuse Secrets that are not listed, and always those that the operator makes for

@@ -12,7 +12,12 @@ from typing import Any
 
 from macroserve.api.manifest import Manifest, ManifestError, parse
 from macroserve.api.validation_errors import shown
-from macroserve.operator.admission.pod_policy import RESTRICTED, PodPolicy, violations
+from macroserve.operator.admission.pod_policy import (
+    RESTRICTED,
+    PodPolicy,
+    cache_violations,
+    violations,
+)
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
 
@@ -60,7 +65,8 @@ def admitted(resource: Object, policy: PodPolicy) -> Manifest:
     otherwise.
     """
     manifest = manifest_of(resource)
-    if problems := violations(manifest.spec.template or {}, policy):
+    template, cache = manifest.spec.template or {}, manifest.spec.model.cache
+    if problems := (*violations(template, policy), *cache_violations(cache, policy)):
         raise ManifestError(problems)
     return manifest
 

@@ -4,7 +4,7 @@ possible.
 
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
-from macroserve.operator.render import pods, template
+from macroserve.operator.render import model_cache, pods, template
 from macroserve.operator.render.bounds import bounded
 from macroserve.operator.render.context import RenderContext
 
@@ -54,6 +54,9 @@ def deployment(context: RenderContext) -> Object:
             "labelSelector": {"matchLabels": selector},
         }
     ]
+    if (cache := context.manifest.spec.model.cache) and not cache.writable:
+        # The tokenizer is there, and perhaps nowhere else. One that is written may be of one node.
+        model_cache.mount(context, pod["spec"])
     pod = template.merged(pod, template.for_ingress(context.template))
     pod = bounded(pod, MEMORY_LIMIT)
     revision = context.revision(pod, serves_api=True)

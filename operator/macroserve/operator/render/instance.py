@@ -7,7 +7,7 @@ from macroserve.core.engine_sizes import GIB, SMALL_CACHE_BYTES
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
-from macroserve.operator.render import affinity, pods, template
+from macroserve.operator.render import affinity, model_cache, pods, template
 from macroserve.operator.render.bounds import bounded
 from macroserve.operator.render.context import RenderContext
 
@@ -86,7 +86,9 @@ def _rendered(context: RenderContext) -> Object:
     )
     pod["spec"]["restartPolicy"] = "Always"
     pod["spec"]["affinity"] = pods.on_other_nodes(names.selector(context.name, "instance"))
-    return bounded(template.merged(pod, context.template), _memory_limit(context))
+    model_cache.mount(context, pod["spec"])
+    pod = model_cache.with_fetch(context, template.merged(pod, context.template))
+    return bounded(pod, _memory_limit(context))
 
 
 def _memory_limit(context: RenderContext) -> str:
