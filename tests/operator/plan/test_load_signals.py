@@ -1,11 +1,18 @@
 """A MacroInstance is below its target if a class of its requests is."""
 
+from typing import Any
+
 import pytest
 from support.reconcile_results import cell, manifest, observation
 from support.scaled_deployment import load_of, told
 
 from macroserve.api.messages import Report
-from macroserve.operator.plan.load_signals import FEWEST_FINISHED, design, is_below_target
+from macroserve.operator.plan.load_signals import (
+    FEWEST_FINISHED,
+    design,
+    is_below_target,
+    start_s,
+)
 
 CLASSES = [
     {"name": "chat", "ttft": "1s", "tpot": "50ms", "attainment": 0.95},
@@ -45,3 +52,28 @@ def test_simulated_instances_have_the_classes_and_goals_of_the_spec() -> None:
     assert found is not None
     assert [each.name for each in found.slo_classes] == ["chat", "batch"]
     assert found.goal == 0.9
+
+
+ALL, COLD, WARM = (
+    {"p50Seconds": p50, "p90Seconds": p90, "samples": 4}
+    for p50, p90 in ((60, 300), (200, 310), (30, 40))
+)
+BOTH = {**ALL, "cold": COLD, "warm": WARM}
+STARTS: dict[str, tuple[dict[str, Any] | None, dict[str, Any] | None, float]] = {
+    "not measured": (None, {"claim": "models"}, 75.0),
+    "without a cache": ({**ALL, "cold": COLD}, None, 300.0),
+    "in a claim that is filled": (BOTH, {"claim": "models"}, 40.0),
+    "in a claim that is being filled": ({**ALL, "cold": COLD}, {"claim": "models"}, 300.0),
+    "in folders of the nodes": (BOTH, {"hostPath": "/models"}, 300.0),
+    "in an image": (BOTH, {"image": "r/models:1"}, 300.0),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_start_takes_what_was_measured_of_its_kind(case: str) -> None:
+    measured, cache, expected = STARTS[case]
+    model = {"source": "tiny", "maxModelLen": 64} | ({"cache": cache} if cache else {})
+    seen = observation(
+        manifest=manifest(model=model), status={"startup": measured} if measured else {}
+    )
+    assert start_s(seen, 75.0) == expected

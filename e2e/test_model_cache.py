@@ -1,0 +1,164 @@
+"""Instances share what the first of them has fetched, and the status tells how long each start
+took."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pytest
+from world.kube import Kube
+from world.served import Served, emulated
+from world.waiting import eventually
+
+pytestmark = pytest.mark.e2e
+
+START_TIMEOUT_S = 120
+FOLDER = "/var/cache/macroserve-model"
+
+
+@pytest.fixture
+def claim(kube: Kube) -> Iterator[Callable[[str, str], None]]:
+    """Make the claim ``models``, of a folder of a node; the arguments are the node and an image."""
+    yield partial(_make_claim, kube)
+    kube("delete", "persistentvolume", _volume(kube), "--ignore-not-found", "--wait=false")
+
+
+def _volume(kube: Kube) -> str:
+    return f"{kube.namespace}-models"
+
+
+def _make_claim(kube: Kube, node: str, image: str) -> None:
+    # Everybody may write to it: kubelets do not give such a folder to the pod's group.
+    path = f"/var/tmp/{kube.namespace}-{uuid.uuid4().hex[:8]}"
+    mounted = {"name": "folder", "mountPath": "/folder"}
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "prepare"},
+            "spec": {
+                "nodeName": node,
+                "restartPolicy": "Never",
+                "securityContext": {"runAsUser": 0},
+                "containers": [
+                    {
+                        "name": "prepare",
+                        "image": image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["python", "-c", "import os; os.chmod('/folder', 0o777)"],
+                        "volumeMounts": [mounted],
+                    }
+                ],
+                "volumes": [
+                    {"name": "folder", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+                ],
+            },
+        }
+    )
+    eventually(lambda: _phase(kube) == "Succeeded", 60, describe=lambda: kube("get", "pods"))
+    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    bound = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": _volume(kube)},
+            "spec": {
+                **bound,
+                "capacity": {"storage": "1Gi"},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": path},
+                "nodeAffinity": {
+                    "required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}
+                },
+            },
+        }
+    )
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models"},
+            "spec": {
+                **bound,
+                "volumeName": _volume(kube),
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+    )
+
+
+def _phase(kube: Kube) -> str:
+    pod = kube.get("pod", "prepare") or {}
+    return pod.get("status", {}).get("phase", "")
+
+
+def starts(served: Served) -> list[dict[str, Any]]:
+    return served.status.get("startup", {}).get("starts", [])
+
+
+@pytest.mark.slow
+def test_later_start_finds_what_another_one_fetched(
+    kube: Kube, claim: Callable[[str, str], None]
+) -> None:
+    """A start without a cache, one that fills it, and one that finds it filled."""
+    document = emulated(
+        "cached",
+        engine={
+            "type": "vLLM",
+            "dtype": "float32",
+            "kvCacheMemory": "128MiB",
+            "maxBatchTokens": 512,
+        },
+        instances=1,
+        mitosis={"lowerBound": 1, "upperBound": 2},
+        priority={"highPriorityRatio": 0.0},
+        ingress={"replicas": 1},
+    )
+    served = Served(kube, document)
+
+    def measured(count: int) -> list[dict[str, Any]]:
+        return eventually(
+            lambda: starts(served) if len(starts(served)) == count else [],
+            START_TIMEOUT_S,
+            describe=served.describe,
+            every_s=1,
+        )
+
+    served.apply()
+    (alone,) = measured(1)
+    (pod,) = served.pods()
+    claim(pod["spec"]["nodeName"], pod["spec"]["containers"][0]["image"])
+    served.apply(model={**document["spec"]["model"], "cache": {"claim": "models"}})
+    filling = measured(2)[-1]
+    # All pods are of the new form before there is one more.
+    served.wait_for_instances(1)
+    served.scale(2)
+    found = measured(3)[-1]
+    for what, start in (("no cache", alone), ("fills it", filling), ("finds it", found)):
+        print(f"{what}: {start}")
+    assert not alone["warm"]
+    assert not filling["warm"]
+    assert found["warm"]
+    startup = served.status["startup"]
+    assert (startup["cold"]["samples"], startup["warm"]["samples"]) == (2, 1)
+    assert startup["p90Seconds"] == max(start["seconds"] for start in startup["starts"])
+    (init,) = [
+        container
+        for pod in served.pods()
+        for container in pod["spec"].get("initContainers", [])
+        if pod["metadata"]["uid"] == found["pod"]
+    ]
+    assert FOLDER in [mount["mountPath"] for mount in init["volumeMounts"]]
+    # From outside, a pod becomes Ready within two probes of what is measured.
+    (ready,) = [pod for pod in served.pods() if pod["metadata"]["uid"] == found["pod"]]
+    assert abs(_ready_after_s(ready) - found["seconds"]) <= 10
+
+
+def _ready_after_s(pod: dict[str, Any]) -> float:
+    (ready,) = [each for each in pod["status"]["conditions"] if each["type"] == "Ready"]
+    times = (ready["lastTransitionTime"], pod["metadata"]["creationTimestamp"])
+    until, since = (datetime.fromisoformat(time) for time in times)
+    return (until - since).total_seconds()
