@@ -14,7 +14,7 @@ import structlog
 
 FILE_VARIABLE = "MACROSERVE_LOG_FILE"
 """Environment variable with the file that ``macroserve up`` has its processes log to."""
-_QUIET = ("aiohttp.access", "httpx", "ray", "ray.serve")
+_QUIET = ("aiohttp.access", "httpx", "httpx2", "ray", "ray.serve")
 """Loggers that tell of every call or of every step of their own."""
 _FOREIGN_FIELDS = frozenset({"_ray_timestamp_ns", "message", "vllm_process_name"})
 
