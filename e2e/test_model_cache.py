@@ -14,7 +14,7 @@ from world.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 240
 FOLDER = "/var/cache/macroserve-model"
 
 

@@ -1,4 +1,4 @@
-"""Each pod's start is measured once, and the measures stay in the status."""
+"""A pod's start is measured once, and the measures stay in the status."""
 
 from collections.abc import Mapping
 from datetime import timedelta
