@@ -28,9 +28,6 @@ SLO = "a mapping with ttft, tpot, tbt, attainment, classes, allowRequestTargets"
 ORDERING = "Auto, FCFS, EDF, Slack, SJF, LJF or a function such as package.module:function"
 BLOCK = "16, 32, 64 or 128 tokens"
 TOKENS = "a whole number of tokens, at least 16"
-ONE_SOURCE = "a mapping with one of claim, hostPath, image"
-HOST_PATH = "an absolute path without .. of a folder other than the root"
-DNS = "a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end"
 A = {"name": "a", "source": "x"}
 """An adapter."""
 
@@ -56,23 +53,6 @@ BAD_VALUES = [
     ("spec.model.servedName", ["a"], "a list", TEXT),
     ("spec.model.maxModelLen", 15, "15", TOKENS),
     ("spec.model.maxModelLen", "4096", "'4096'", TOKENS),
-    ("spec.model.cache", {}, "a mapping", ONE_SOURCE),
-    ("spec.model.cache", {"readOnly": True}, "a mapping", ONE_SOURCE),
-    ("spec.model.cache", {"claim": "models", "image": "r/m:1"}, "a mapping", ONE_SOURCE),
-    ("spec.model.cache", {"claim": "models", "hostPath": "/m"}, "a mapping", ONE_SOURCE),
-    ("spec.model.cache", "models", "'models'", ONE_SOURCE),
-    ("spec.model.cache.claim", "Models", "'Models'", DNS),
-    ("spec.model.cache.claim", "../models", "'../models'", DNS),
-    ("spec.model.cache.hostPath", "models", "'models'", HOST_PATH),
-    ("spec.model.cache.hostPath", "/", "'/'", HOST_PATH),
-    ("spec.model.cache.hostPath", "/.", "'/.'", HOST_PATH),
-    ("spec.model.cache.hostPath", "/var/../etc", "'/var/../etc'", HOST_PATH),
-    ("spec.model.cache.hostPath", "/var/..", "'/var/..'", HOST_PATH),
-    ("spec.model.cache.hostPath", "/a\0", r"'/a\x00'", HOST_PATH),
-    ("spec.model.cache.hostPath", "/" + "a" * 4096, f"'/{'a' * 55}...", HOST_PATH),
-    ("spec.model.cache.hostPath", 7, "7", HOST_PATH),
-    ("spec.model.cache.image", "", "''", TEXT),
-    ("spec.model.cache.readOnly", "yes", "'yes'", "true or false"),
     ("spec.engine.type", "vllm", "'vllm'", "vLLM or Emulated"),
     ("spec.engine.tensorParallel", 0, "0", COUNT),
     ("spec.engine.tensorParallel", 1.5, "1.5", COUNT),
