@@ -24,13 +24,15 @@ class Executor:
     lengths: tokens of each response.
     shortfalls: for each coming iteration, the tokens by which prefills fall short, and whether the
         decodes are skipped; then everything runs.
+    names_every: batches of which one names each decode's token, where the others give them at once.
     """
 
-    def __init__(self, scheduler, lengths, *, slowdown=1.0, shortfalls=()):
+    def __init__(self, scheduler, lengths, *, slowdown=1.0, shortfalls=(), names_every=3):
         self.scheduler = self.decider = scheduler
         self.lengths = lengths
         self.slowdown = slowdown
         self.shortfalls = list(shortfalls)
+        self.names_every = names_every
         self.now = 0.0
         self.requests = {}
         self.computed = {}
@@ -120,7 +122,7 @@ class Executor:
         for request_id in emitted:
             self.emitted[request_id] += 1
         elapsed_s = self.elapsed_s(batch)
-        if skip_decodes or len(self.batches) % 3 == 0:  # one by one
+        if skip_decodes or len(self.batches) % self.names_every == 0:  # one by one
             return BatchResult(elapsed_s, prefilled, emitted)
         for request_id in batch.decodes:
             del emitted[request_id]

@@ -34,9 +34,9 @@ def prepare() -> None:
 
 
 def _scheduler() -> Figures:
-    from macroserve.bench.scheduler import measure
+    from macroserve.bench import scheduler, steady_decodes
 
-    return measure()
+    return scheduler.measure() | steady_decodes.measure()
 
 
 def _route() -> Figures:
@@ -80,7 +80,7 @@ ALL: dict[str, Callable[[], Figures]] = {
 
 @bench.command()
 def scheduler(json_file: JsonFile = None) -> None:
-    """Time one scheduling decision with 100 to 2,000 waiting requests."""
+    """Time a scheduling decision with 100 to 2,000 waiting requests, and steps that need none."""
     report(_scheduler(), json_file)
 
 

@@ -4,38 +4,18 @@ A step changes each sequence alike: one more token, a little more of its TPOT bu
 less to come. The change is stored once for all, and applied to a sequence when it is read.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
 
-from macroserve.core.latency import LatencyModel
+from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.decode_entry import DecodeEntry
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.speculation import Speculation
-
-
-class _Entry:
-    """The entry holds what the collection notes of one sequence.
-
-    Attributes:
-        place: place in the order of entry.
-        as_of_step: number of common steps that the sequence has been updated with.
-        as_of_slow: number of slow ones among them, by the sequence's own target.
-        due_step: step in which the sequence has to be looked at.
-        pace_key: end of its TPOT budget less its target for each common step, seconds.
-    """
-
-    __slots__ = ("as_of_slow", "as_of_step", "due_step", "pace_key", "place", "seq")
-
-    def __init__(self, seq: Sequence, place: int) -> None:
-        self.seq = seq
-        self.place = place
-        self.as_of_step = 0
-        self.as_of_slow = 0
-        self.due_step = 0
-        self.pace_key = 0.0
+from macroserve.core.scheduler.tpot_group import TpotGroup
 
 
 class Decoding:
@@ -56,18 +36,18 @@ class Decoding:
         self.num_tokens = 0
         self.num_hidden_tokens = 0
         self.num_remaining = 0
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, DecodeEntry] = {}
         self._num_hidden = 0
         self._num_steps = 0
         self.last_step_s = 0.0
         self._num_slow: dict[float | None, int] = {}
         self._tbts_s = Counter[float | None]()
         self.num_added = 0
-        self._paces: dict[float, _TpotGroup] = {}
-        self._fresh: dict[_Entry, None] = {}
-        self._rejoined: dict[_Entry, None] = {}
-        self._short: dict[_Entry, None] = {}
-        self._due: defaultdict[int, list[_Entry]] = defaultdict(list)
+        self._paces: dict[float, TpotGroup] = {}
+        self._fresh: dict[DecodeEntry, None] = {}
+        self._rejoined: dict[DecodeEntry, None] = {}
+        self._short: dict[DecodeEntry, None] = {}
+        self._due: defaultdict[int, list[DecodeEntry]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -90,7 +70,7 @@ class Decoding:
 
     def add(self, seq: Sequence) -> None:
         self.num_added += 1
-        entry = self._entries[seq.request_id] = _Entry(seq, self.num_added)
+        entry = self._entries[seq.request_id] = DecodeEntry(seq, self.num_added)
         self._enter(entry)
 
     def pop(self, request_id: str) -> Sequence:
@@ -101,9 +81,13 @@ class Decoding:
 
     def step_s(self, latency: LatencyModel) -> float:
         """Return the predicted time of a step of all sequences and nothing else, seconds."""
-        num, num_hidden = len(self), self.num_hidden_tokens
+        return latency.predict(self.work(latency))
+
+    def work(self, latency: LatencyModel) -> Work:
+        """Return the work of such a step."""
+        num = len(self._entries)
         num_drafted = num * self.speculation.drafted
-        return latency.predict(latency.work((), num, self.num_tokens, num_hidden, num_drafted))
+        return latency.work((), num, self.num_tokens, self.num_hidden_tokens, num_drafted)
 
     # -- tokens
 
@@ -186,6 +170,11 @@ class Decoding:
     def short(self) -> list[Sequence]:
         """Return the sequences without a slot for their next token, in order."""
         return list(map(self._synced, sorted(self._short, key=lambda entry: entry.place)))
+
+    @property
+    def needs_slots(self) -> bool:
+        """Return whether some sequence has no slot for its next token."""
+        return bool(self._short)
 
     # -- slack
 
@@ -295,7 +284,7 @@ class Decoding:
 
     # -- common steps, and the state of each sequence
 
-    def _is_lost(self, entry: _Entry, saved_s: float, step_s: float) -> bool:
+    def _is_lost(self, entry: DecodeEntry, saved_s: float, step_s: float) -> bool:
         """Return whether the sequence misses its target even if it decodes in every step from now
         on."""
         seq = entry.seq
@@ -303,7 +292,7 @@ class Decoding:
         num_left = max(1, seq.predicted_tokens - seq.num_emitted - num_behind)
         return saved_s < 0 and saved_s + num_left * (seq.tpot_s - step_s) < 0
 
-    def _synced(self, entry: _Entry) -> Sequence:
+    def _synced(self, entry: DecodeEntry) -> Sequence:
         seq = entry.seq
         if num_steps := self._num_steps - entry.as_of_step:
             entry.as_of_step = self._num_steps
@@ -314,7 +303,7 @@ class Decoding:
             seq.emit(num_steps, self.last_step_s)
         return seq
 
-    def _enter(self, entry: _Entry) -> None:
+    def _enter(self, entry: DecodeEntry) -> None:
         """Let the sequence take part in the common steps from now on."""
         seq = entry.seq
         entry.as_of_step = self._num_steps
@@ -327,14 +316,14 @@ class Decoding:
             self.num_hidden_tokens += seq.num_tokens
         if seq.num_emitted > 1:
             entry.pace_key = seq.tpot_budget_until_s - seq.tpot_s * self._num_steps
-            self._paces.setdefault(seq.tpot_s, _TpotGroup()).add(entry)
+            self._paces.setdefault(seq.tpot_s, TpotGroup()).add(entry)
             if seq.pending_since_s != self.last_step_s:
                 self._rejoined[entry] = None
         else:
             self._fresh[entry] = None
         self._look_ahead(entry)
 
-    def _look_ahead(self, entry: _Entry) -> None:
+    def _look_ahead(self, entry: DecodeEntry) -> None:
         """Note the step in which a sequence runs out of slots or exceeds its expected length."""
         seq = entry.seq
         num_slots_left = seq.num_slots - seq.num_tokens
@@ -347,7 +336,7 @@ class Decoding:
         if num_ahead > 0:
             self._due[entry.due_step].append(entry)
 
-    def _leave(self, entry: _Entry) -> None:
+    def _leave(self, entry: DecodeEntry) -> None:
         seq = self._synced(entry)
         self._tbts_s[seq.request.slo.tbt_s] -= 1
         self.num_tokens -= seq.num_tokens
@@ -364,34 +353,3 @@ class Decoding:
                 del self._paces[seq.tpot_s]
         self._rejoined.pop(entry, None)
         self._short.pop(entry, None)
-
-
-class _TpotGroup:
-    """The group holds sequences of one TPOT target in order of their slack, which no common step
-    changes.
-
-    Attributes:
-        keys: pace key of each entry, seconds.
-        total: sum of the keys, seconds.
-    """
-
-    __slots__ = ("entries", "keys", "total")
-
-    def __init__(self) -> None:
-        self.keys: list[float] = []
-        self.entries: list[_Entry] = []
-        self.total = 0.0
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def add(self, entry: _Entry) -> None:
-        index = bisect_right(self.keys, entry.pace_key)
-        self.keys.insert(index, entry.pace_key)
-        self.entries.insert(index, entry)
-        self.total += entry.pace_key
-
-    def remove(self, entry: _Entry) -> None:
-        index = self.entries.index(entry, bisect_left(self.keys, entry.pace_key))
-        del self.keys[index], self.entries[index]
-        self.total -= entry.pace_key

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from macroserve.core.batch import BatchKind, Prefill
+from macroserve.core.batch import Batch, BatchKind, HandedBack, Prefill
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.config import OVERDUE_TTFTS, InstanceConfig
@@ -57,12 +57,29 @@ class Plan(NamedTuple):
     """The decodes among them that were paused."""
     slack_exhausted: bool = False
     """Whether prompts could begin or continue if the decodes had saved enough time."""
+    stands: bool = False
+    """Whether the policy would decide the same decodes, and nothing else, in every step until an
+    event that ``standing`` lists, whatever the time."""
 
     @property
     def kind(self) -> BatchKind:
         if self.picks:
             return BatchKind.MIXED if self.decodes else BatchKind.PREFILL
         return BatchKind.DECODE if self.decodes else BatchKind.IDLE
+
+    def to_batch(
+        self, preempted: Many[Sequence], handed_back: Many[HandedBack], predicted_s: float
+    ) -> Batch:
+        """Return the batch that carries the plan out."""
+        return Batch(
+            self.kind,
+            tuple([pick.to_prefill() for pick in self.picks]),
+            self.decodes,
+            tuple([seq.request_id for seq in preempted]),
+            tuple(handed_back),
+            predicted_s,
+            self.reason,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +114,11 @@ class IterationInputs:
     @property
     def decoding(self) -> Decoding:
         return self.running.decoding
+
+    @property
+    def only_decodes(self) -> bool:
+        """Return whether all requests decode, so that there is nothing to decide."""
+        return len(self.decoding) == len(self.running) > 0 and not self.waiting
 
     @property
     def decode_token_s(self) -> float:

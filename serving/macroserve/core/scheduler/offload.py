@@ -3,6 +3,7 @@
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.status import Pool
 
 
 def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequence]:
@@ -11,8 +12,11 @@ def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequ
     A request is offloaded if the slack left, beside its prefill, is below the threshold plus a
     full batch: on the HP instance it waits for one batch at worst, and here for one before it is
     considered again. With triage, only deferred requests leave: the others will be in time here.
+    None leaves an HP instance, or with a strategy that does not offload.
     """
     now, config, waiting = inputs.now, inputs.config, inputs.waiting
+    if not waiting or not config.strategy.offload or config.pool is Pool.HP:
+        return []
     full_step_s = inputs.latency.prefill_s(config.max_batch_tokens) + inputs.decode_s
     horizon_s = now + config.offload_threshold_s + full_step_s
     longest_s = inputs.latency.prefill_s(config.max_model_len)

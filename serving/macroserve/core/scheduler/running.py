@@ -199,6 +199,12 @@ class Running:
         self.blocks.release(seq.request_id)
         self.adapters[seq.request.adapter] -= 1
 
+    @property
+    def needs_room(self) -> bool:
+        """Return whether ``make_room`` has something to do."""
+        waits = self.paused and not self._queue_responses
+        return bool(self.decoding.needs_slots or waits or self._prefilled)
+
     def make_room(self) -> list[Sequence]:
         """Give each decoding sequence a slot for its next token; return the preempted sequences.
 

@@ -39,6 +39,7 @@ from macroserve.core.scheduler.refusal import Refusal, refusal_of_size
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import Tally, snapshot
+from macroserve.core.scheduler.standing import StandingPlan
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import InstanceStatus, Pool
 
@@ -77,6 +78,7 @@ class InstanceScheduler:
         self._prefilled_s = 0.0
         self._planned: tuple[Batch, Work, float, Callable[[int], Work]] | None = None
         self.in_flight = InFlight()
+        self._standing = StandingPlan()
 
     # -- requests in and out
 
@@ -90,6 +92,7 @@ class InstanceScheduler:
         if refusal := refusal_of_size(request, self.config.max_model_len, self.running.blocks):
             return refusal
         expected = self.lengths.predict(request)
+        self._standing.end()
         memory_s = memory_cost_s(request, expected, self.running, self.waiting, self.latency)
         sure = self.lengths.at_least(request)
         seq = Sequence(request, self._num_added, expected, 0.0, 0.0, memory_s, sure)
@@ -103,17 +106,18 @@ class InstanceScheduler:
         return None
 
     def finish(self, request_id: str) -> None:
-        """End a request and free its blocks: it ended elsewhere, or its client left. Unknown ids
-        are ignored."""
+        """End a request that ended elsewhere or whose client left; unknown ids are ignored."""
         if seq := self.sequences.get(request_id):
             self._end(seq)
 
     def set_pool(self, pool: Pool) -> None:
         self.config = replace(self.config, pool=pool)
+        self._standing.end()
 
     def let_offload(self, allowed: bool) -> None:
         """Set whether the cell has an HP instance that takes offloaded requests."""
         self._may_offload = allowed
+        self._standing.end()
 
     def drain(self, draining: bool = True) -> None:
         """Start draining the instance, or stop doing so.
@@ -121,10 +125,12 @@ class InstanceScheduler:
         From the next batch on, requests that have not started are handed back; the others end here.
         """
         self._draining = draining
+        self._standing.end()
 
     def loaded(self, request_ids: Iterable[str]) -> None:
         """Let requests go on for which the engine has loaded blocks (``BatchResult.loading``); ids
         of others are ignored."""
+        self._standing.end()
         for request_id in request_ids:
             if seq := self.running.loading.get(request_id):
                 self.running.loaded(seq)
@@ -142,6 +148,7 @@ class InstanceScheduler:
 
         Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
         """
+        self._standing.end()
         running, blocks = self.running, self.running.blocks
         num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
         if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
@@ -155,6 +162,7 @@ class InstanceScheduler:
 
     def receive(self, request_id: str) -> None:
         """Let an expected request decode from the next batch on: its KV cache has arrived."""
+        self._standing.end()
         self.running.receive(self.running.moving[request_id])
 
     # -- one iteration
@@ -162,6 +170,10 @@ class InstanceScheduler:
     def schedule(self, now: float) -> Batch:
         """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
         decided_s, now = now, max(now, self.in_flight.ends_s)
+        if again := self._standing.again(self.running, self.latency):
+            self._costs.renew(self.waiting)
+            self._planned = *again, decided_s, lambda _: again[1]
+            return again[0]
         handed_back = self._give_up(now)
         preempted = self.running.make_room()
         for seq in preempted:
@@ -185,22 +197,15 @@ class InstanceScheduler:
             cache=self._cache,
         )
         candidates = Candidates(inputs)
-        plan: Plan = self.config.strategy.batch(inputs, Admission(inputs, candidates))
+        plan = self.config.strategy.batch(inputs, Admission(inputs, candidates))
         self._admit(plan, now)
-        if self._offloads and self.waiting:
+        if self._may_offload:
             leaving = due_to_offload(inputs, candidates)
             handed_back += self._hand_back(leaving, HandBackReason.OFFLOAD)
         work = inputs.work(plan)
-        batch = Batch(
-            plan.kind,
-            tuple([pick.to_prefill() for pick in plan.picks]),
-            plan.decodes,
-            tuple([seq.request_id for seq in preempted]),
-            tuple(handed_back),
-            self.latency.predict(work),
-            plan.reason,
-        )
+        batch = plan.to_batch(preempted, handed_back, self.latency.predict(work))
         self._enter(batch, inputs, plan)
+        self._standing.begin(plan, batch, self.config, self.running, self.waiting)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
             self.running.blocks.check()  # an idle instance has time for it
@@ -234,6 +239,8 @@ class InstanceScheduler:
         correct_times(flight, self.running, self.in_flight.decoded_s, now)
         if self.config.num_drafts:
             self.running.decoding.speculation.observe(flight, more, self.sequences)
+        if more:
+            self._standing.end()
         for seq in correct_tokens(more, self.sequences, self.running, self.waiting, self._costs):
             self._outgrow(seq)
         self._finish(finished, now)
@@ -265,24 +272,14 @@ class InstanceScheduler:
     # -- parts of an iteration
 
     def _give_up(self, now: float) -> list[HandedBack]:
-        """Hand back all waiting requests of a draining instance, or the late ones if they are
-        dropped."""
+        """Hand back waiting requests: all while draining, else late ones if they are dropped."""
         if self._draining:
             leaving = [seq for seq in self.waiting if not seq.started]
             return self._hand_back(leaving, HandBackReason.DRAIN)
-        if self.config.drop_late:
-            num_late = self.waiting.num_due_before(now)
-            late = self.waiting.by_deadline.seqs[:num_late]
-            for seq in late:
-                self._tally.end(seq.request, attained=False)
-            return self._hand_back(late, HandBackReason.DROP)
-        return []
-
-    @property
-    def _offloads(self) -> bool:
-        """Return whether waiting requests may leave for an HP instance."""
-        config = self.config
-        return config.strategy.offload and self._may_offload and config.pool is not Pool.HP
+        late = self.waiting.late(now) if self.config.drop_late else []
+        for seq in late:
+            self._tally.end(seq.request, attained=False)
+        return self._hand_back(late, HandBackReason.DROP)
 
     def _hand_back(self, leaving: list[Sequence], reason: HandBackReason) -> list[HandedBack]:
         for seq in leaving:
@@ -323,6 +320,7 @@ class InstanceScheduler:
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
         """Count the tokens of a batch; return the sequences with a first token."""
         self.running.blocks.read_again()
+        self._standing.observe(result)
         if batch.decodes:
             self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
         if result.decoded:
@@ -384,6 +382,7 @@ class InstanceScheduler:
 
     def _outgrow(self, seq: Sequence) -> None:
         """Expect more of a sequence that reached its expected length, if it may have more."""
+        self._standing.end()
         if seq.num_tokens >= seq.most_tokens:
             if seq.state is State.DECODING:
                 self.running.complete(seq)
@@ -392,6 +391,7 @@ class InstanceScheduler:
         self.running.decoding.expect(seq, expected)
 
     def _end(self, seq: Sequence) -> None:
+        self._standing.end()
         del self.sequences[seq.request_id]
         if seq.state is State.WAITING:
             self.waiting.remove(seq)

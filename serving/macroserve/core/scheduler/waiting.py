@@ -175,6 +175,10 @@ class WaitingQueue:
         is now."""
         return bisect_left(self.by_deadline.keys, moment_s)
 
+    def late(self, now: float) -> list[Sequence]:
+        """Return the requests whose first token is late."""
+        return self.by_deadline.seqs[: self.num_due_before(now)]
+
     def by_response_ratio(self, now: float) -> Iterator[Sequence]:
         """Yield requests by their wait per token of their responses and per cost, longest first.
 

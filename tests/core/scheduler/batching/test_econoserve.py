@@ -91,10 +91,12 @@ def test_econoserve_responses_come_first_and_leave_a_reserve(make, make_request)
 NO_LENDING = replace(ECONOSERVE, kv_lending=False)
 
 
-def starved(make, make_request, **fields):
+def starved(make, make_request, num_blocks=20, **fields):
     """Return a state in which a long response holds all memory and a short one, with 18 tokens to
     come, waits."""
-    scheduler, executor = make(expected=120, lengths={"r0": 120, "r1": 18}, num_blocks=20, **fields)
+    scheduler, executor = make(
+        expected=120, lengths={"r0": 120, "r1": 18}, num_blocks=num_blocks, **fields
+    )
     arrive(executor, make_request, 160, new=140)
     for _ in range(3):
         executor.step()
@@ -212,7 +214,7 @@ def test_econoserve_orders_by_urgency_then_memory(make, make_request, urgent, ex
     """The number of remaining tokens does not matter: the one with the least memory has the
     most."""
     scheduler, executor = make(num_blocks=256)
-    for prompt, slo in ((64, PATIENT), (32, urgent), (96, PATIENT)):
+    for prompt, slo in ((140, PATIENT), (32, urgent), (300, PATIENT)):
         arrive(executor, make_request, prompt, slo=slo)
     batch = scheduler.schedule(executor.now)
     prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
@@ -237,7 +239,7 @@ def test_econoserve_with_group_by_length_groups_equal_ends(
 ):
     strategy = replace(ECONOSERVE, ordering=ordering, group_by_length=group_by_length)
     scheduler, executor = make(num_blocks=256, strategy=strategy)
-    arrive(executor, make_request, 80, 96, 64, 48)
+    arrive(executor, make_request, 80, 200, 64, 48)
     batch = scheduler.schedule(0.0)
     prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
     scheduler.update(batch, BatchResult(0.1, prefilled, dict.fromkeys(prefilled, 1)), 0.1)
@@ -266,7 +268,7 @@ def test_econoserve_prompts_are_ordered_by_urgency_then_length(
 ):
     _, executor = make(strategy=replace(ECONOSERVE, ordering=ordering))
     arrive(executor, make_request, 40, 90)
-    arrive(executor, make_request, 20, slo=Slo(0.3, 30.0))
+    arrive(executor, make_request, 20, slo=Slo(0.3, 0.001))
     order = [prefill.request_id for prefill in executor.step().prefills]
     assert order == expected
 
@@ -312,3 +314,100 @@ def test_econoserve_prompt_that_was_just_preempted_waits_for_an_iteration(make_s
     step.inputs = replace(step.inputs, preempted=(first,))
     step.admission = type(step.admission)(step.inputs, step.candidates)
     assert [pick.seq for pick in step.plan().picks] == [second]
+
+
+def test_econoserve_borrower_lends_in_turn(make, make_request):
+    """The responses nest "akin to Russian nesting dolls" (section 3.2): one with 140 slots left
+    lends 4 blocks, of which the borrower, with 64 slots left, lends one."""
+    scheduler, executor = starved(make, make_request, num_blocks=21)
+    executor.lengths["r1"], executor.lengths["r2"] = 42, 12
+    wait_for_memory(scheduler, executor, "r1", 50)
+    executor.step()
+    arrive(executor, make_request, 14)
+    wait_for_memory(scheduler, executor, "r2", 8)
+    executor.step()
+    outer, middle, inner = (scheduler.sequences[f"r{index}"] for index in range(3))
+    assert (middle.lender, inner.lender) == (outer, middle)
+    executor.drain()
+    assert not any(batch.preempted for batch in executor.batches)
+
+
+def test_econoserve_late_borrower_is_preempted_though_others_came_later(make, make_request):
+    """The borrower holds the memory that its lender needs; the latest arrival does not."""
+    scheduler, executor = starved(make, make_request, num_blocks=21)
+    executor.lengths["r1"] = 190
+    wait_for_memory(scheduler, executor, "r1", 18)
+    executor.step()
+    assert scheduler.sequences["r1"].lender is not None
+    arrive(executor, make_request, 14)
+    wait_for_memory(scheduler, executor, "r2", 190)
+    preempted = [executor.step().preempted for _ in range(140)]
+    assert next(filter(None, preempted)) == ("r1",)
+    executor.drain()
+
+
+def queued(make, make_request, *expected):
+    """Return a scheduler whose responses of ``expected`` tokens wait for memory: 64 of its 160
+    blocks, less those of the prompts and a reserve of 4."""
+    scheduler, executor = make(strategy=NO_LENDING, num_blocks=160)
+    scheduler.running.blocks.grant("held", 96)
+    arrive(executor, make_request, *[16] * len(expected), new=2000)
+    batch = scheduler.schedule(executor.now)
+    prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
+    scheduler.update(batch, BatchResult(0.1, prefilled, dict.fromkeys(prefilled, 1)), 0.1)
+    for index, num_tokens in enumerate(expected):
+        expect(scheduler, f"r{index}", num_tokens)
+    return scheduler
+
+
+def test_econoserve_longest_response_that_fits_goes_beside_one_that_does_not(make, make_request):
+    """Of 55 blocks, 1000 tokens need 72, 500 need 36, 400 need 29, 200 need 15, and 100 need 8."""
+    scheduler = queued(make, make_request, 1000, 200, 100, 400, 500)
+    assert scheduler.schedule(0.1).decodes == ("r4", "r1")
+
+
+@pytest.mark.parametrize(("after_s", "begun"), [(-1, "r1"), (1, "r0")])
+def test_econoserve_no_response_passes_an_overdue_one(make, make_request, after_s, begun):
+    """The overdue one has not all the memory it needs, but nothing else has any."""
+    scheduler = queued(make, make_request, 1000, 200)
+    scheduler.sequences["r1"].arrival_s = overdue_s = 2 * (PATIENT.ttft_s + 1000 * PATIENT.tpot_s)
+    assert scheduler.schedule(overdue_s + after_s).decodes == (begun,)
+
+
+def test_econoserve_group_that_does_not_fit_is_split(make, make_request):
+    """Each of the four needs 18 of 56 blocks."""
+    scheduler = queued(make, make_request, 240, 240, 240, 240)
+    assert scheduler.schedule(0.1).decodes == ("r0", "r1", "r2")
+    assert list(scheduler.running.paused) == ["r3"]
+
+
+def test_econoserve_longest_whole_prompts_go_before_the_one_that_is_cut(make, make_request):
+    """Of 128 tokens the longest prompt takes 100, and the next one has 28 left; 25 fit whole."""
+    _, executor = make(chunk_tokens=128)
+    arrive(executor, make_request, 20, 100, 60, 25)
+    batch = executor.step()
+    assert [(p.request_id, p.num_tokens) for p in batch.prefills] == [
+        ("r1", 100),
+        ("r3", 25),
+        ("r2", 3),
+    ]
+
+
+def test_econoserve_first_prompt_is_cut_rather_than_passed(make, make_request):
+    _, executor = make(chunk_tokens=128)
+    arrive(executor, make_request, 20, 300, 60)
+    batch = executor.step()
+    assert [(p.request_id, p.num_tokens) for p in batch.prefills] == [("r1", 128)]
+
+
+@pytest.mark.parametrize(("late", "begun"), [(False, ["r1", "r2"]), (True, [])])
+def test_econoserve_prompts_pass_one_without_memory_until_it_is_overdue(
+    make, make_request, late, begun
+):
+    """A prompt of 400 tokens finds no 25 blocks among 24."""
+    scheduler, executor = make(num_blocks=40)
+    scheduler.running.blocks.grant("held", 16)
+    arrive(executor, make_request, 400, 90, 40)
+    now = 2 * (PATIENT.ttft_s + 40 * PATIENT.tpot_s) + (1 if late else -1)
+    batch = scheduler.schedule(now)
+    assert [prefill.request_id for prefill in batch.prefills] == begun

@@ -12,7 +12,7 @@ def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True):
         return Plan(picks, (), "prefills go first")
-    return Plan((), tuple(inputs.decoding), "nothing to prefill")
+    return Plan((), tuple(inputs.decoding), "nothing to prefill", stands=inputs.only_decodes)
 
 
 def mixed_batch(inputs: IterationInputs, admission: Admission) -> Plan:
@@ -39,4 +39,9 @@ def chunked_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 def _filled(num_tokens: int, inputs: IterationInputs, admission: Admission) -> Plan:
     picks = admission.pick(num_tokens - inputs.tokens_of(len(inputs.decoding)))
-    return Plan(picks, tuple(inputs.decoding), "decodes and a chunk of prefill")
+    return Plan(
+        picks,
+        tuple(inputs.decoding),
+        "decodes and a chunk of prefill",
+        stands=inputs.only_decodes,
+    )

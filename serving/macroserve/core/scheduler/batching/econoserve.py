@@ -5,16 +5,17 @@ is reserved at once for the whole expected length. While a response fills its me
 part may be lent to another that ends before (KV pipelining).
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import islice
 from math import ceil
 
 from macroserve.core.scheduler.adapter_slots import AdapterSlots
 from macroserve.core.scheduler.admission import KV_PADDING, Admission
 from macroserve.core.scheduler.blocks import CacheKind
-from macroserve.core.scheduler.iteration import IterationInputs, Plan, Resume
+from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan, Resume
+from macroserve.core.scheduler.response_group import ResponseGroup
 from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.scheduler.task_order import ClosestFit, is_overdue, place
 from macroserve.core.strategy import Ordering
 
 RESERVED_SHARE = 0.03
@@ -25,9 +26,6 @@ BUFFER = 0.15
 """Share of its length by which a borrower has to end before its lender needs the memory (section
 4.1)."""
 
-RANGES_S = (0.2, 0.5, 2.0)
-"""Bounds in seconds; deadlines between two of them are equally urgent (section 3.4)."""
-
 MAX_SORTED = 256
 """Maximum number of prompts considered, those with the nearest deadlines."""
 
@@ -35,7 +33,8 @@ MAX_SORTED = 256
 def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Run all responses that have memory, and prompts up to the target forward size.
 
-    Bound: the response that is longest overdue comes first, and waits until others end.
+    Bound: no response and no prompt passes one that has taken twice its target (``is_overdue``), so
+    that it begins once enough others have ended.
     """
     resumes = _responses(inputs)
     decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
@@ -48,58 +47,159 @@ def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         queued = [seq for seq in inputs.running.paused.values() if seq not in resumed]
         held = sum([inputs.running.blocks.held_by(seq.request_id) for seq in queued])
         taken = max(taken, inputs.running.blocks.free - max(0, _reserved(inputs) - held))
-    picks = admission.pick(budget, held_back_blocks=taken, chosen=_prompts(inputs))
+    chosen = _prompts(inputs, admission, budget, inputs.running.blocks.free - taken)
+    picks = admission.pick(budget, held_back_blocks=taken, chosen=chosen)
     reason = "responses that have memory, and prompts beside them"
-    return Plan(picks, decodes, reason, tuple(resumes))
+    stands = _stands(inputs, admission, picks, resumes, budget, taken)
+    return Plan(picks, decodes, reason, tuple(resumes), stands=stands)
+
+
+def _stands(
+    inputs: IterationInputs,
+    admission: Admission,
+    picks: list[Pick],
+    resumes: list[Resume],
+    budget: int,
+    taken: int,
+) -> bool:
+    """Return whether no prompt and no response could begin in later steps either.
+
+    A response that no lender has room for finds none later, as lenders only fill their memory. What
+    the prefix cache has of a prompt may change, so that only prompts that were not looked at count
+    as unable to begin if there is one.
+    """
+    running = inputs.running
+    if picks or resumes or not inputs.decoding:
+        return False
+    free = running.blocks.free - _reserved(inputs)
+    if any(_needed(inputs, seq) <= free for seq in running.paused.values()):
+        return False
+    left, is_full = running.blocks.free - taken, len(running) >= inputs.config.max_num_seqs
+    if budget <= 0 or left <= 0 or is_full or not inputs.waiting:
+        return True
+    fits = any(admission.reservations([seq])[0] <= left for seq in inputs.waiting)
+    return inputs.cache is None and not fits
 
 
 def _reserved(inputs: IterationInputs) -> int:
     return int(RESERVED_SHARE * inputs.running.blocks.num_blocks)
 
 
-def _prompts(inputs: IterationInputs) -> dict[Sequence, CacheKind]:
-    """Return the most urgent prompts by deadline, among equally urgent ones the longest first.
+def _prompts(
+    inputs: IterationInputs, admission: Admission, num_tokens: int, num_blocks: int
+) -> dict[Sequence, CacheKind]:
+    """Return the prompts to begin, at most ``num_tokens`` and ``num_blocks`` beside those under
+    way.
 
+    They are in the order of section 3.4; those under way, which alone occupy memory, go first.
     A request that was just preempted waits for an iteration.
     """
+    begun = inputs.running.prefilling.values()
+    num_tokens -= sum([seq.num_to_prefill for seq in begun])
+    if num_tokens <= 0 or num_blocks <= 0:
+        return {}
     slots, preempted = AdapterSlots(inputs), inputs.preempted
     fit = (seq for seq in inputs.waiting if seq not in preempted and slots.fit(seq))
     first = list(islice(fit, len(inputs.waiting.resumed) + MAX_SORTED))
     if _by_urgency(inputs):
-        first.sort(key=lambda seq: (_range(seq.deadline_s - inputs.now), -seq.num_prompt))
+        first.sort(key=lambda seq: place(seq, 0, seq.num_prompt, inputs.now))
+        first = _closest(inputs, admission, first, num_tokens, num_blocks)
     return dict.fromkeys(first, CacheKind.KV)
 
 
+def _closest(
+    inputs: IterationInputs,
+    admission: Admission,
+    queue: list[Sequence],
+    num_tokens: int,
+    num_blocks: int,
+) -> list[Sequence]:
+    """Return prompts of the queue, in order while they fit, and then the longest that fit.
+
+    The first that is too long for the tokens left is cut, and so the last one of the batch. Prompts
+    that fit whole go before it, unless it is the first of all.
+    """
+    chosen: list[Sequence] = []
+    cut: Sequence | None = None
+
+    def needed(seq: Sequence) -> int:
+        return admission.reservations([seq])[0] - inputs.hit(seq).num_held_blocks
+
+    coming = iter(queue)
+    for seq in coming:
+        num_needed = needed(seq)
+        if num_needed > num_blocks:
+            break
+        num_blocks -= num_needed
+        num_left = seq.num_prompt - inputs.hit(seq).num_tokens
+        if num_left > num_tokens:
+            cut = seq
+            break
+        chosen.append(seq)
+        num_tokens -= num_left
+    rest = list(coming)
+    is_first = cut and not (chosen or inputs.running.prefilling)
+    is_held = len(chosen) < len(queue) and is_overdue(queue[len(chosen)], inputs.now)
+    if not (is_first or is_held):
+        by_length = ClosestFit((seq.num_to_prefill, seq) for seq in rest)
+        longest = by_length.take(num_tokens)
+        while longest is not None and num_blocks > 0:
+            num_needed = needed(longest)
+            if num_needed <= num_blocks:
+                chosen.append(longest)
+                num_tokens -= longest.num_to_prefill
+                num_blocks -= num_needed
+            longest = by_length.take(num_tokens)
+        if cut is None and num_tokens > 0:
+            later = (seq for seq in rest if seq not in chosen and needed(seq) <= num_blocks)
+            cut = next(later, None)
+    return chosen if cut is None else [*chosen, cut]
+
+
 def _responses(inputs: IterationInputs) -> list[Resume]:
-    """Return the responses that get memory now."""
-    blocks, queue = inputs.running.blocks, list(inputs.running.paused.values())
+    """Return the responses that get memory now: groups in order, each split if it does not fit as a
+    whole; then the longest that fit beside them; then those that others lend memory to."""
+    blocks, queue = inputs.running.blocks, inputs.running.paused
     if not queue:
         return []
-    free = blocks.free - _reserved(inputs)
-    # A block of several groups may hold more tokens of the lender than of the borrower.
-    lends = inputs.config.strategy.kv_lending and not blocks.is_grouped
-    lenders = _Lenders(inputs.decoding.values()) if lends else None
-    resumes: list[Resume] = []
-    for seq in _in_order(inputs, queue):
-        num_blocks = _needed(inputs, seq)
-        if num_blocks <= free:
-            free -= num_blocks
-            resumes.append(Resume(seq, num_blocks))
-            if lenders:
-                lenders.add(seq, num_blocks * blocks.block_size)
-        elif (
-            lenders
-            and not seq.lender
-            and (lender := lenders.take(seq, num_blocks * blocks.block_size))
-        ):
-            resumes.append(Resume(seq, num_blocks, lender))
+    memory = _Memory(inputs, blocks.free - _reserved(inputs))
+    left: list[tuple[int, Sequence]] = []
+    for group in _groups(inputs):
+        # In the order of section 3.4, none begins in sequence after the first that does not fit.
+        first, rest = group.split(0 if left and _by_urgency(inputs) else memory.free)
+        for seq, num_blocks in zip(first.members, first.num_blocks, strict=True):
+            memory.grant(seq, num_blocks)
+        left += zip(rest.num_blocks, rest.members, strict=True)
+    if _by_urgency(inputs):
+        left = _grant_closest(inputs, memory, left)
+    for num_blocks, seq in left:
+        memory.borrow(seq, num_blocks)
+    resumes = memory.resumes
     if not (resumes or inputs.decoding or inputs.running.prefilling):
         # No response can have all the memory it needs, so one continues with the free blocks.
-        for seq in _in_order(inputs, queue):
+        for _, seq in left:
             num_blocks = min(max(1, _needed(inputs, seq)), blocks.free)
             if seq.num_tokens < blocks.room(seq.request_id, num_more=num_blocks):
                 return [Resume(seq, num_blocks)]
     return resumes
+
+
+def _grant_closest(
+    inputs: IterationInputs, memory: "_Memory", left: list[tuple[int, Sequence]]
+) -> list[tuple[int, Sequence]]:
+    """Grant memory to the longest responses that fit, one after the other; return the others.
+
+    While the first is overdue only those go on that take no block from it.
+    """
+    is_held = bool(left) and is_overdue(left[0][1], inputs.now)
+    most = 0 if is_held else inputs.running.blocks.num_blocks
+    by_length = ClosestFit(left)
+    needed = {seq: num_blocks for num_blocks, seq in left}
+    longest = by_length.take(min(memory.free, most))
+    while longest is not None:
+        memory.grant(longest, needed.pop(longest))
+        longest = by_length.take(min(memory.free, most))
+    return [(num_blocks, seq) for seq, num_blocks in needed.items()]
 
 
 def _needed(inputs: IterationInputs, seq: Sequence) -> int:
@@ -110,32 +210,65 @@ def _needed(inputs: IterationInputs, seq: Sequence) -> int:
     return max(0, blocks.missing(seq.request_id, num_tokens))
 
 
-def _in_order(inputs: IterationInputs, queue: Iterable[Sequence]) -> Iterable[Sequence]:
-    """Return the queue by urgency: nearest deadline, then most memory held, then longest (section
-    3.4). With ``group_by_length``, responses that end together go together (section 3.1)."""
-    blocks = inputs.running.blocks
+def _groups(inputs: IterationInputs) -> list[ResponseGroup]:
+    """Return the queued responses in groups, in the order of section 3.4.
 
-    def place(seq: Sequence) -> tuple[int, int, int, int]:
-        left_s = seq.deadline_s + seq.predicted_tokens * seq.tpot_s - inputs.now
-        held = blocks.held_by(seq.request_id)
-        return _range(left_s), -held, -seq.num_remaining, seq.ordinal
+    The paper groups by the predicted length. Memory is reserved in blocks, and so responses that
+    are expected to take as many blocks are of one length here. Without ``group_by_length`` each is
+    a group of its own.
+    """
+    blocks, queue = inputs.running.blocks, inputs.running.paused.values()
+    num_tokens = blocks.block_size
 
-    if _by_urgency(inputs):
-        queue = sorted(queue, key=place)
-    if not inputs.config.strategy.group_by_length:
-        return queue
-    groups: dict[int, list[Sequence]] = {}
-    for seq in queue:
-        groups.setdefault(blocks.blocks_for(seq.num_remaining), []).append(seq)
-    return chain.from_iterable(groups.values())
+    def order(seq: Sequence) -> tuple[int, int, int, int]:
+        held = num_tokens * blocks.held_by(seq.request_id)
+        return place(seq, held, seq.num_remaining, inputs.now)
+
+    def length(seq: Sequence) -> int:
+        if inputs.config.strategy.group_by_length:
+            return blocks.blocks_for(seq.num_remaining)
+        return seq.ordinal
+
+    ordered = sorted(queue, key=order) if _by_urgency(inputs) else queue
+    return ResponseGroup.of(ordered, length, lambda seq: _needed(inputs, seq))
 
 
 def _by_urgency(inputs: IterationInputs) -> bool:
     return inputs.config.strategy.ordering is Ordering.EDF
 
 
-def _range(left_s: float) -> int:
-    return bisect_right(RANGES_S, left_s)
+class _Memory:
+    """The memory is what responses are granted, and what is left of it.
+
+    free: blocks that may be granted; below 0 while prompts have more than their reserve.
+
+    Attributes:
+        resumes: the responses that go on.
+    """
+
+    def __init__(self, inputs: IterationInputs, free: int) -> None:
+        self.free = free
+        self.resumes: list[Resume] = []
+        blocks = inputs.running.blocks
+        self._block_size = blocks.block_size
+        # A block of several groups of layers may hold more tokens of the lender than of the
+        # borrower.
+        lends = inputs.config.strategy.kv_lending and not blocks.is_grouped
+        self._lenders = _Lenders(inputs.decoding.values()) if lends else None
+
+    def grant(self, seq: Sequence, num_blocks: int) -> None:
+        """Grant free blocks; the response may lend them in turn."""
+        self.free -= num_blocks
+        self.resumes.append(Resume(seq, num_blocks))
+        if self._lenders:
+            self._lenders.add(seq, num_blocks * self._block_size)
+
+    def borrow(self, seq: Sequence, num_blocks: int) -> None:
+        """Let a response go on with the blocks of a lender, if one has as many to spare."""
+        if self._lenders and not seq.lender:
+            lender = self._lenders.take(seq, num_blocks * self._block_size)
+            if lender:
+                self.resumes.append(Resume(seq, num_blocks, lender))
 
 
 class _Lenders:

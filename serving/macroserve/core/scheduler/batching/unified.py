@@ -71,7 +71,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")
     if not (inputs.waiting or inputs.running.prefilling):
-        return Plan((), decodes, "nothing to prefill")
+        return Plan((), decodes, "nothing to prefill", stands=inputs.only_decodes)
     speculation, error = inputs.decoding.speculation, inputs.latency.error_factor
     # A step gives each decode so many tokens.
     target_s = inputs.decoding.min_tpot_s * speculation.emitted

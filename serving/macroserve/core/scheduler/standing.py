@@ -1,0 +1,78 @@
+"""A standing plan runs the decodes of the step before once more, without asking the policy.
+
+EconoServe's groups start and end together "eliminating the need for iteration-level scheduling"
+(section 3.3.2): between two events a step of decodes costs no decision. A policy says by
+``Plan.stands`` that it would decide the same again; these events end it:
+
+- a request is added, finished, handed back, received, expected, or loaded;
+- a response ends, reaches its expected length, pauses, or gets other tokens than the rest;
+- a response has no slot for its next token, or the number of free blocks differs;
+- the instance drains or stops doing so, changes its pool, or may or may not offload.
+
+A status ends nothing: all that it reports is kept up to date by the results.
+"""
+
+from macroserve.core.batch import Batch, BatchKind, BatchResult
+from macroserve.core.latency import LatencyModel, Work
+from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.iteration import Plan
+from macroserve.core.scheduler.running import Running
+from macroserve.core.scheduler.waiting import WaitingQueue
+
+
+class StandingPlan:
+    """The standing plan is the last one, if it stands.
+
+    Attributes:
+        num_repeated: steps that it ran without the policy, since the start.
+    """
+
+    def __init__(self) -> None:
+        self.num_repeated = 0
+        self._plan: Plan | None = None
+        self._free_blocks = 0
+
+    def end(self) -> None:
+        """Let the policy decide the next step."""
+        self._plan = None
+
+    def observe(self, result: BatchResult) -> None:
+        """End if a batch had more than the same tokens for each decode."""
+        if result.prefilled or result.emitted or result.loading:
+            self._plan = None
+
+    def begin(
+        self,
+        plan: Plan,
+        batch: Batch,
+        config: InstanceConfig,
+        running: Running,
+        waiting: WaitingQueue,
+    ) -> None:
+        """Keep a plan that stands.
+
+        Drafted tokens change the room that decodes leave in a batch, and late or urgent requests
+        leave the queue at a time of their own.
+        """
+        leaves = waiting and (config.drop_late or config.strategy.offload)
+        changes = batch.preempted or batch.handed_back or config.num_drafts or leaves
+        if changes or not plan.stands or len(plan.decodes) != len(running.decoding):
+            return
+        self._plan = plan
+        self._free_blocks = running.blocks.free
+
+    def again(self, running: Running, latency: LatencyModel) -> tuple[Batch, Work] | None:
+        """Return the next batch and its work, None if the policy has to decide."""
+        plan = self._plan
+        if plan is None:
+            return None
+        running.blocks.read_again()
+        if running.needs_room or running.blocks.free != self._free_blocks:
+            self._plan = None
+            return None
+        self.num_repeated += 1
+        work = running.decoding.work(latency)
+        predicted_s = latency.predict(work)
+        return Batch(
+            BatchKind.DECODE, decodes=plan.decodes, predicted_s=predicted_s, reason=plan.reason
+        ), work
