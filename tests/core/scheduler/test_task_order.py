@@ -34,7 +34,7 @@ def test_jct_target_is_that_of_the_prompt_and_of_each_expected_token(make):
         ((-5.1, 0, 1), (-4.9, 999, 999), "overdue"),
         ((1.0, 128, 1), (1.0, 127, 999), "the higher range of memory"),
         ((1.0, 127, 20), (1.0, 0, 19), "longer, with memory of one range"),
-        ((0.6, 255, 20), (1.9, 128, 19), "longer, with memory of one range"),
+        ((0.6, 130, 20), (1.9, 250, 19), "longer, with memory of one range"),
     ],
 )
 def test_place_is_by_deadline_then_memory_then_length(make, first, second, case):

@@ -212,6 +212,10 @@ class Running:
         Afterwards some sequence can run unless there is none: the earliest arrival is preempted
         last, and alone it fits. The blocks left over are fewer than the first preempted sequence
         needs to come back, so that none does in the same iteration.
+
+        A borrower that is late goes first (EconoServe, section 3.2). The paper copies its KV to the
+        host; here it begins again like any other, by loading what the engine's host memory has of
+        it (``EngineCache.find``): vLLM's connector keeps the prompt's full blocks there.
         """
         self.blocks.read_again()
         for seq in tuple(self._prefilled.values()):

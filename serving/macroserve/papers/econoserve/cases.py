@@ -10,6 +10,7 @@ from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import ETHERNET_100G, NVLINK_3
+from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.results import SloRule, as_client
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.sim.topology import Topology
@@ -17,6 +18,9 @@ from macroserve.workload.datasets import WORKLOADS
 
 SERVED = Slo(1e6, 1e6)
 """Targets that every request meets."""
+
+SCALE = 2.0
+"""The paper's SLO-scale: completion takes at most so many times as long as alone (section 4.1)."""
 
 BLOCK_SIZE = 32
 MAX_LENGTH = 4096
@@ -71,10 +75,12 @@ class Variant:
     """A variant is a strategy with a predictor of response lengths.
 
     foresight: share of a trace's lengths that are known beforehand, see ``Experiment``.
+    orders_by_target: whether requests have the paper's targets, which its ordering alone reads.
     """
 
     strategy: Strategy
     foresight: Callable[[Trace], float | None] = lambda trace: None
+    orders_by_target: bool = False
 
 
 def _papers_predictor(trace: Trace) -> float:
@@ -86,15 +92,15 @@ def _oracle(trace: Trace) -> float:
 
 
 ECONOSERVE = STRATEGIES["econoserve"]
-WITH_ALL = Variant(ECONOSERVE, _papers_predictor)
-NO_LENDING = Variant(replace(ECONOSERVE, kv_lending=False), _papers_predictor)
+WITH_ALL = Variant(ECONOSERVE, _papers_predictor, orders_by_target=True)
+NO_LENDING = replace(WITH_ALL, strategy=replace(ECONOSERVE, kv_lending=False))
 VARIANTS = {
     "prefill-first": Variant(STRATEGIES["prefill-first"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),
     "econoserve": WITH_ALL,
     "econoserve, no lending": NO_LENDING,
-    "econoserve, an oracle": Variant(ECONOSERVE, _oracle),
-    "econoserve, from prompts alike": Variant(ECONOSERVE),
+    "econoserve, an oracle": Variant(ECONOSERVE, _oracle, orders_by_target=True),
+    "econoserve, from prompts alike": Variant(ECONOSERVE, orders_by_target=True),
     "unified": Variant(STRATEGIES["unified"]),
 }
 
@@ -121,6 +127,22 @@ def cluster(model: Model, num_instances: int = 1) -> ClusterSpec:
     )
 
 
+def alone_s(model: Model, trace: Trace) -> tuple[float, float]:
+    """Return the time of a prompt and of a token of an instance that has nothing else to do, in the
+    mean of the trace, seconds (t_p and t_g of section 4.1)."""
+    alone, workload = cluster(model), WORKLOADS[trace.workload]
+    step_time = StepTime(alone.shape, alone.device, alone.link, alone.host)
+    num_prompt, num_output = round(workload.prompt.mean), round(workload.output.mean)
+    prompt_s = step_time.seconds([(num_prompt, 0)], 0, 0)
+    return prompt_s, step_time.seconds([], 1, num_prompt + num_output // 2)
+
+
+def targets(model: Model, trace: Trace) -> Slo:
+    """Return the targets whose sum over prompt and tokens is the paper's for the completion."""
+    prompt_s, token_s = alone_s(model, trace)
+    return Slo(SCALE * prompt_s, SCALE * token_s)
+
+
 def experiment(
     model: Model,
     trace: Trace,
@@ -133,7 +155,7 @@ def experiment(
     scenario = Scenario(
         cluster(model, num_instances),
         variant.strategy,
-        SERVED,
+        targets(model, trace) if variant.orders_by_target else SERVED,
         slo_rule,
         high_priority_ratio=0.5 if variant.strategy.moves_kv else 0.0,
     )

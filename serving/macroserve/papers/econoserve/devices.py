@@ -5,25 +5,23 @@ from dataclasses import dataclass
 from macroserve.papers.econoserve.cases import (
     DISTSERVE,
     MODELS,
+    SCALE,
     TRACES,
     WITH_ALL,
     Model,
     Trace,
-    cluster,
+    alone_s,
     experiment,
 )
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import FewestInstances, Goodput, Measurement, Values
 from macroserve.sim.device import SimRequest
-from macroserve.sim.hardware.step_time import StepTime
-from macroserve.workload.datasets import WORKLOADS
 
 TRACE = TRACES[1]
 LEVEL = 0.9
 NUM_INSTANCES = 16
 """Instances of DistServe. The paper has as many of OPT-13B, on two machines, fewer of others."""
 
-SCALE = 2.0
 FEWER = {"OPT-13B": 73.0, "OPT-175B": 58.0, "Llama-33B": 67.0}
 """Percent of DistServe's devices that EconoServe saves."""
 
@@ -42,13 +40,7 @@ class Completed:
 
     @staticmethod
     def of(model: Model, trace: Trace) -> "Completed":
-        alone, workload = cluster(model), WORKLOADS[trace.workload]
-        step_time = StepTime(alone.shape, alone.device, alone.link, alone.host)
-        num_prompt, num_output = round(workload.prompt.mean), round(workload.output.mean)
-        return Completed(
-            step_time.seconds([(num_prompt, 0)], 0, 0),
-            step_time.seconds([], 1, num_prompt + num_output // 2),
-        )
+        return Completed(*alone_s(model, trace))
 
 
 def measurements() -> list[Measurement]:

@@ -6,6 +6,8 @@ import pytest
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.engine_cache import MISS, Hit
+from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import State
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Ordering
@@ -411,3 +413,67 @@ def test_econoserve_prompts_pass_one_without_memory_until_it_is_overdue(
     now = 2 * (PATIENT.ttft_s + 40 * PATIENT.tpot_s) + (1 if late else -1)
     batch = scheduler.schedule(now)
     assert [prefill.request_id for prefill in batch.prefills] == begun
+
+
+def test_econoserve_response_that_becomes_overdue_is_not_kept_out_by_a_standing_plan(
+    make, make_request
+):
+    """``r0``, overdue, has no memory, and ``r1`` holds more once it is overdue itself."""
+    scheduler = queued(make, make_request, 1000, 1000, 20)
+    batch = scheduler.schedule(0.1)
+    assert batch.decodes == ("r2",)
+    scheduler.update(batch, BatchResult(0.1, decoded=1), 0.2)
+    expect(scheduler, "r1", 200)
+    scheduler.running.blocks.grant("r1", 9)
+    first_s = 2 * (PATIENT.ttft_s + 1000 * PATIENT.tpot_s)
+    scheduler.sequences["r1"].arrival_s = first_s
+    after_s = first_s + 2 * (PATIENT.ttft_s + 200 * PATIENT.tpot_s)
+    for now, decodes in ((first_s + 1, ("r2",)), (after_s + 1, ("r2", "r1"))):
+        batch = scheduler.schedule(now)
+        assert batch.decodes == decodes
+        scheduler.update(batch, BatchResult(0.1, decoded=1), now)
+
+
+class HostMemory:
+    """The record of an engine that has 16 tokens of each preempted request in the host's memory."""
+
+    def __init__(self, num_blocks):
+        self.free, self.allocated, self.preempted = num_blocks, 0, set()
+
+    def keeps_to(self, request_id, num_blocks):
+        return True
+
+    def shared_by(self, request_id):
+        return 0
+
+    def num_cached(self, request_id, last_found):
+        return self.find(request_id).num_tokens
+
+    def find(self, request_id):
+        return Hit(16, 0, load_s=0.01) if request_id in self.preempted else MISS
+
+
+def test_econoserve_late_borrower_comes_back_by_loading_what_the_host_has(
+    make_config, make_latency, make_executor, make_request
+):
+    """It is preempted as without host memory, and computes the rest alone when it begins again."""
+    memory = HostMemory(20)
+    config = make_config(ECONOSERVE, num_blocks=20)
+    scheduler = InstanceScheduler(config, make_latency(), memory)
+    for _ in range(9):
+        scheduler.lengths.observe(EXAMPLE, 120)
+    executor = make_executor(scheduler, {"r0": 120, "r1": 190})
+    arrive(executor, make_request, 160, new=140)
+    for _ in range(3):
+        executor.step()
+    arrive(executor, make_request, 14)
+    wait_for_memory(scheduler, executor, "r1", 18)
+    while not executor.batches[-1].preempted:
+        executor.step()
+    assert executor.batches[-1].preempted == ("r1",)
+    memory.preempted.add("r1")
+    while not executor.batches[-1].prefills:
+        executor.step()
+    (prefill,) = executor.batches[-1].prefills
+    known = executor.requests["r1"].num_prompt_tokens + executor.emitted["r1"]
+    assert (prefill.request_id, prefill.num_tokens) == ("r1", known - 16)
