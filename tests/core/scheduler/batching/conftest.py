@@ -14,3 +14,20 @@ def compose(make_step):
         return plan.kind, picks, list(plan.decodes), plan.reason
 
     return build
+
+
+@pytest.fixture
+def make(make_scheduler, make_executor, make_request):
+    """Return a scheduler that has seen responses of ``expected`` tokens, and an executor.
+
+    The executor ends responses at their ``lengths``, by default 40 tokens. Blocks have 16 tokens.
+    """
+
+    def build(expected=40, lengths=None, strategy="econoserve", **fields):
+        scheduler = make_scheduler(strategy, **fields)
+        executor = make_executor(scheduler, {f"r{i}": 40 for i in range(100)} | (lengths or {}))
+        for _ in range(9):
+            scheduler.lengths.observe(make_request("example", prompt=10, new=50), expected)
+        return scheduler, executor
+
+    return build
