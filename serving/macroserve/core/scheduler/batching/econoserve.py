@@ -102,7 +102,10 @@ def _prompts(
     fit = (seq for seq in inputs.waiting if seq not in preempted and slots.fit(seq))
     first = list(islice(fit, len(inputs.waiting.resumed) + MAX_SORTED))
     if _by_urgency(inputs):
-        first.sort(key=lambda seq: place(seq, 0, seq.num_prompt, inputs.now))
+        # A reader who has seen a token goes first, as everywhere.
+        first.sort(
+            key=lambda seq: (not seq.is_streaming, place(seq, 0, seq.num_prompt, inputs.now))
+        )
         first = _closest(inputs, admission, first, num_tokens, num_blocks)
     return dict.fromkeys(first, CacheKind.KV)
 
