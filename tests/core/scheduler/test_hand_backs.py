@@ -5,6 +5,7 @@ import pytest
 
 from macroserve.core.batch import HandBackReason, HandedBack
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.offload import due_to_offload
 from macroserve.core.status import Pool
 
 
@@ -85,6 +86,21 @@ def test_offload_of_a_long_prompt_is_earlier_by_its_prefill_time(make_scheduler,
         name: pytest.approx(prefill_s(int(name), limit) - prefill_s(10, limit), abs=0.002)
         for name in ("2000", "1000", "10")
     }
+
+
+@pytest.mark.parametrize(
+    ("num_decodes", "waited_s", "leaves"),
+    [(0, 0.2, False), (0, 0.3, True), (50, 0.1, False), (50, 0.2, True)],
+)
+def test_offload_counts_the_decodes_of_the_batch_to_wait_for(
+    make_step, num_decodes, waited_s, leaves
+):
+    """A batch full of prompts takes 0.53 s, and fifty decodes 0.12 s more; the prefill takes 0.1 s
+    of the target's one second."""
+    fields = {"pool": Pool.LP, "max_num_seqs": 64}
+    step = make_step("ascendra", [0.0] * num_decodes, [600], waited_s=waited_s, **fields)
+    found = [seq.request_id for seq in due_to_offload(step.inputs, step.candidates)]
+    assert found == (["w0"] if leaves else [])
 
 
 def test_offload_keeps_requests_that_are_late_everywhere(make_scheduler, make_request):

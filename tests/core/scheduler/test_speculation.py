@@ -183,8 +183,10 @@ def test_batch_has_room_for_the_drafted_tokens_of_each_sequence(make_config):
 @pytest.mark.parametrize("name", ["sarathi", "vllm", "ascendra", "econoserve", "aptserve-s"])
 def test_prompts_get_what_drafted_tokens_leave_of_a_batch(name, make_step):
     plans = []
+    slo = Slo(1.0, 10.0)
     for drafted in (0, 3):
-        step = make_step(name, [0.2] * 8, waiting=(4000,), pool=Pool.LP, latency=LinearLatency(0.0))
+        fields = {"pool": Pool.LP, "latency": LinearLatency(0.0), "slo": slo}
+        step = make_step(name, [0.2] * 8, waiting=(4000,), **fields)
         step.inputs.decoding.speculation.drafted = float(drafted)
         plans.append(sum(pick.num_tokens for pick in step.plan().picks))
     assert plans[0] - plans[1] == 3 * 8

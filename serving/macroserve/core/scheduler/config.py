@@ -10,6 +10,9 @@ from macroserve.core.strategy import Ordering, Strategy
 CHUNK_TOKENS = 512
 """Tokens of a chunk in Sarathi, as in its paper and in those that compare with it."""
 
+MIN_CHUNK_TOKENS = 16
+"""Fewest prefill tokens that are worth adding to a step whose time is limited."""
+
 OVERDUE_TTFTS = 2.0
 """TTFT targets after which a waiting request is prefilled whether slack pays for it or not."""
 

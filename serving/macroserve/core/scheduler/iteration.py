@@ -160,6 +160,18 @@ class IterationInputs:
             return MISS
         return Hit(self.cache.find(seq.request_id).num_tokens)
 
+    def prefill_tokens_within(self, budget_s: float) -> int:
+        """Return the most prefill tokens that keep a batch with all decodes within ``budget_s``, as
+        predicted."""
+        num_decodes = len(self.decoding)
+        return self.latency.prefill_tokens_within(
+            budget_s - self.latency.rebuild_s(self.decoding.num_hidden_tokens),
+            self.config.max_batch_tokens,
+            num_decodes=num_decodes,
+            decode_context=self.decoding.num_tokens,
+            num_drafted=num_decodes * self.decoding.speculation.drafted,
+        )
+
     def predict_s(self, picks: Many[Pick]) -> float:
         """Return the predicted time of a batch of these prefills alone, seconds."""
         return self.latency.predict(self.latency.work(_prefills(picks)))

@@ -184,44 +184,6 @@ def test_ecoserve_batch_runs_one_phase_by_saved_tpot(compose, case, kind, expect
     assert bool(decodes) == (kind is BatchKind.DECODE)
 
 
-def test_ascendra_batch_on_lp_puts_decodes_first(compose):
-    """A batch has at most 128 sequences, whatever the engine holds."""
-    assert compose("ascendra", [0.0] * 12, [600], pool=Pool.LP)[:2] == (
-        BatchKind.MIXED,
-        [("w0", 500)],
-    )
-    fields = {"pool": Pool.LP, "max_num_seqs": 256}
-    assert compose("ascendra", [0.0] * 127, [5, 5], **fields)[1] == [("w0", 5)]
-    assert compose("ascendra", [0.0] * 128, [5], **fields)[1] == []
-
-
-def test_ascendra_batch_on_hp_puts_prefills_first(compose):
-    kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1, 0.2], [510], pool=Pool.HP)
-    assert (kind, picks) == (BatchKind.MIXED, [("w0", 510)])
-    assert decodes == ["d1", "d2"], "those that saved least"
-    kind, picks, decodes, _ = compose("ascendra", [0.3, 0.1], [600], pool=Pool.HP)
-    assert (kind, picks, decodes) == (BatchKind.PREFILL, [("w0", 512)], [])
-    assert len(compose("ascendra", [0.0] * 130, [5], max_num_seqs=256)[1]) == 1, "elastic"
-
-
-@pytest.mark.parametrize(
-    ("decodes", "num_blocks", "admitted"),
-    [
-        (0, 10, True),  # nothing runs: nothing is held back
-        (1, 2 + 8 + 1, True),  # a tenth of the pool, one block, stays free
-        (1, 2 + 8, False),
-        (20, 40 + 8 + 5, True),
-        (20, 40 + 8 + 4, False),
-    ],
-)
-def test_ascendra_batch_on_hp_holds_memory_back(compose, decodes, num_blocks, admitted):
-    """A prompt of 100 takes 8 blocks of 16 with its next one; each decode may grow by 998."""
-    _, picks, _, _ = compose(
-        "ascendra", [0.0] * decodes, [100], num_blocks=num_blocks, max_num_seqs=32
-    )
-    assert bool(picks) is admitted
-
-
 def test_ecoserve_batch_counts_tpot_from_the_first_decode_batch(make_step):
     step = make_step("ecoserve", [-0.2], fresh=1)
     waiting, begun = step.inputs.decoding["d1"], step.inputs.decoding["d0"]

@@ -11,6 +11,7 @@ misses it half of the time.
 """
 
 from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 STEP_TARGET = 0.8
@@ -36,9 +37,6 @@ tenth."""
 
 SPENDING_SHARE = 0.02
 """Largest share of the decodes that can spend less than the assumed time."""
-
-MIN_CHUNK_TOKENS = 16
-"""Fewest prefill tokens that are worth adding to a step."""
 
 MIN_PIECE_TOKENS = 32
 """Fewest tokens with which a prompt begins. A smaller piece would take a seat, and the prompt would
@@ -79,14 +77,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(inputs, target_s)
     budget_s = min(budget_s, MAX_STEP_TPOTS * target_s)
     budget_s = min(budget_s, TBT_SHARE * inputs.decoding.min_tbt_s)
-    rebuild_s = inputs.latency.rebuild_s(inputs.decoding.num_hidden_tokens)
-    chunk = inputs.latency.prefill_tokens_within(
-        budget_s / error - rebuild_s,
-        limit,
-        num_decodes=len(decodes),
-        decode_context=inputs.decoding.num_tokens,
-        num_drafted=len(decodes) * speculation.drafted,
-    )
+    chunk = inputs.prefill_tokens_within(budget_s / error)
     if chunk < MIN_CHUNK_TOKENS:
         return Plan((), decodes, "slack does not pay for prefill", slack_exhausted=True)
     if inputs.decode_s < MAX_SAVING_DECODE * target_s and chunk < min(_least_piece(inputs), left):
