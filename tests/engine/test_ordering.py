@@ -50,7 +50,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("text", "ordering"),
     [
-        ("Auto", Ordering.EDF),
+        ("Auto", Ordering.SLACK),
         ("FCFS", Ordering.FCFS),
         ("EDF", Ordering.EDF),
         ("Slack", Ordering.SLACK),

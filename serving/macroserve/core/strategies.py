@@ -59,7 +59,8 @@ STRATEGIES: dict[str, Strategy] = {
             "ascendra",
             ascendra_batch,
             ascendra_route,
-            Ordering.EDF,
+            # The paper calls it EDF, with a deadline that the prompt's length brings forward.
+            Ordering.SLACK,
             takes_turns=True,
             uses_pools=True,
             offload=True,

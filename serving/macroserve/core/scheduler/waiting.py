@@ -44,6 +44,13 @@ class SortedRequests:
             del column[index]
 
 
+_KEYS: dict[Ordering, Callable[[Sequence], float]] = {
+    Ordering.SLACK: lambda seq: seq.deadline_s - seq.prefill_s,
+    Ordering.SJF: lambda seq: seq.num_to_prefill,
+    Ordering.LJF: lambda seq: -seq.num_to_prefill,
+}
+
+
 class _Prefills:
     """Prefills of a number of sequences take so many seconds together."""
 
@@ -89,15 +96,15 @@ class WaitingQueue:
         self.predicted_tokens = 0
         self._by_ttft: dict[float, _Prefills] = {}
         self._overdue_from_s = array("d")
-        self._by_key = SortedRequests()
         self._keys: dict[Sequence, float] = {}
-        self._key = _key(ordering)
+        self._key: Callable[[Sequence], float] | None = None
         if ordering is Ordering.FCFS:
             self._ordered = self.by_arrival
         elif ordering is Ordering.EDF:
             self._ordered = self.by_deadline
         else:
-            self._ordered = self._by_key
+            self._ordered = SortedRequests()
+            self._key = _key(ordering)
         self.promised_tokens = 0.0
 
     def __len__(self) -> int:
@@ -115,9 +122,9 @@ class WaitingQueue:
             self.by_arrival.add(seq.arrival_s, seq)
             self.by_deadline.add(seq.deadline_s, seq)
             self._by_ttft.setdefault(seq.request.slo.ttft_s, _Prefills()).add(seq)
-            if self._ordered is self._by_key:
+            if self._key:
                 self._keys[seq] = key = self._key(seq)
-                self._by_key.add(key, seq)
+                self._ordered.add(key, seq)
         insort(self._overdue_from_s, seq.overdue_from_s)
         self.num_tokens += seq.num_to_prefill
         self.num_prompt_tokens += seq.num_prompt
@@ -135,8 +142,8 @@ class WaitingQueue:
             alike.remove(seq)
             if not alike.num:
                 del self._by_ttft[seq.request.slo.ttft_s]
-            if self._ordered is self._by_key:
-                self._by_key.remove(self._keys.pop(seq), seq)
+            if self._key:
+                self._ordered.remove(self._keys.pop(seq), seq)
         del self._overdue_from_s[bisect_left(self._overdue_from_s, seq.overdue_from_s)]
         self.num_tokens -= seq.num_to_prefill
         self.num_prompt_tokens -= seq.num_prompt
@@ -195,20 +202,11 @@ class WaitingQueue:
 
 
 def _key(ordering: Ordering | PromptKey) -> Callable[[Sequence], float]:
-    """Return the function that gives a waiting request its place, the least first."""
-    match ordering:
-        case Ordering.FCFS:
-            return lambda seq: seq.arrival_s
-        case Ordering.EDF:
-            return lambda seq: seq.deadline_s
-        case Ordering.SLACK:
-            return lambda seq: seq.deadline_s - seq.prefill_s
-        case Ordering.SJF:
-            return lambda seq: seq.num_to_prefill
-        case Ordering.LJF:
-            return lambda seq: -seq.num_to_prefill
-        case own:
-            return lambda seq: own(_facts(seq))
+    """Return the function that gives a waiting request its place, the least first, of an order that
+    is neither of arrivals nor of deadlines."""
+    if isinstance(ordering, Ordering):
+        return _KEYS[ordering]
+    return lambda seq: ordering(_facts(seq))
 
 
 def _facts(seq: Sequence) -> WaitingPrompt:
