@@ -7,6 +7,7 @@ import pytest
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.block_groups import BlockGroups
 from macroserve.core.strategies import STRATEGIES
+from macroserve.core.tuning import Tuning
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_40GB, H100, H200, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
@@ -57,7 +58,7 @@ def test_experiment_counts_only_requests_after_the_warm_up():
 
 
 def test_experiment_at_a_rate_beyond_the_goodput_misses():
-    few = experiment(chunk_tokens=256)
+    few = experiment(tuning=Tuning(chunk_tokens=256))
     rate = few.goodput(0.9, 20.0, 1.0, 20.0)
     assert 1.0 < rate < 20.0
     assert few.serve(rate, 20.0).attainment >= 0.9

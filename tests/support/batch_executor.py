@@ -168,7 +168,7 @@ class Executor:
         if config.strategy.batch in (prefill_first_batch, ecoserve_batch):
             assert batch.kind is not BatchKind.MIXED
         if config.strategy.batch is chunked_batch and batch.prefills:
-            assert batch.num_tokens <= config.chunk_tokens
+            assert batch.num_tokens <= config.tuning.chunk_tokens
         for prefill in batch.prefills:
             assert 0 < prefill.num_tokens <= self.to_prefill(prefill.request_id)
         for prefill in batch.prefills[:-1]:

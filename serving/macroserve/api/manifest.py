@@ -26,6 +26,7 @@ from macroserve.api.engine import Count, Engine
 from macroserve.api.model_cache import ONE_SOURCE, ModelCache, with_one_source
 from macroserve.api.part import Part
 from macroserve.api.slo import ABOVE_ZERO, SloTargets, Target
+from macroserve.api.tuning import TuningSettings
 from macroserve.api.validation_errors import must_be, sentences, shown
 from macroserve.core.request import Slo
 from macroserve.core.scaling.fleet import DesiredFleet
@@ -147,6 +148,8 @@ class Scheduling(Part):
     """Time after which a late request that triage puts behind others is overdue, seconds."""
     max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
     """Longest predicted wait, seconds; requests that would wait longer are refused."""
+    tuning: TuningSettings = TuningSettings()
+    """Numbers of the strategy's paper."""
 
     @field_validator("ordering")
     @classmethod
@@ -155,6 +158,14 @@ class Scheduling(Part):
         if ordering != "Auto" and name in STRATEGIES and not STRATEGIES[name].takes_orderings:
             raise must_be(f"Auto with the strategy {name}, which orders requests itself")
         return ordering
+
+    @field_validator("tuning")
+    @classmethod
+    def _has_effect(cls, tuning: TuningSettings, info: ValidationInfo) -> TuningSettings:
+        name = info.data.get("strategy")
+        if name in STRATEGIES and (alien := tuning.not_read_by(STRATEGIES[name])):
+            raise must_be(f"one without {alien[0]}, which the strategy {name} does not read")
+        return tuning
 
 
 class Stabilization(Part):

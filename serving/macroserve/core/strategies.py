@@ -22,7 +22,13 @@ STRATEGIES: dict[str, Strategy] = {
     for s in (
         Strategy("vllm", mixed_batch, least_load_route, Ordering.FCFS),
         Strategy("prefill-first", prefill_first_batch, least_load_route, Ordering.FCFS),
-        Strategy("sarathi", chunked_batch, least_load_route, Ordering.FCFS),
+        Strategy(
+            "sarathi",
+            chunked_batch,
+            least_load_route,
+            Ordering.FCFS,
+            tunables=frozenset({"chunk_tokens"}),
+        ),
         Strategy(
             "ecoserve",
             ecoserve_batch,
@@ -37,6 +43,7 @@ STRATEGIES: dict[str, Strategy] = {
             least_load_route,
             Ordering.FCFS,
             hybrid_cache=HybridCache.VALUE,
+            tunables=frozenset({"late_value"}),
         ),
         Strategy(
             "aptserve-s",
@@ -44,6 +51,7 @@ STRATEGIES: dict[str, Strategy] = {
             least_load_route,
             Ordering.FCFS,
             hybrid_cache=HybridCache.VALUE,
+            tunables=frozenset({"chunk_tokens", "late_value"}),
         ),
         Strategy(
             "econoserve",
@@ -54,6 +62,7 @@ STRATEGIES: dict[str, Strategy] = {
             queues_responses=True,
             group_by_length=True,
             kv_lending=True,
+            tunables=frozenset({"chunk_tokens", "kv_padding", "kv_reserve", "lending_buffer"}),
         ),
         Strategy(
             "ascendra",
@@ -66,6 +75,7 @@ STRATEGIES: dict[str, Strategy] = {
             offload=True,
             # 2 LP + 1 HP: the best of the configurations tried (section 8.4).
             high_priority_ratio=1 / 3,
+            tunables=frozenset({"offload_threshold_s", "lp_batch_size", "hp_free_share"}),
         ),
         Strategy(
             "unified",
@@ -76,6 +86,7 @@ STRATEGIES: dict[str, Strategy] = {
             offload=True,
             triage=True,
             hybrid_cache=HybridCache.CHEAP,
+            tunables=frozenset({"offload_threshold_s"}),
         ),
     )
 }

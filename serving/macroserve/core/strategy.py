@@ -104,6 +104,8 @@ class Strategy:
     3.1)."""
     kv_lending: bool = False
     """Whether reserved memory that is not used yet is lent meanwhile (EconoServe, section 3.2)."""
+    tunables: frozenset[str] = frozenset()
+    """Names of the numbers in ``Tuning`` that its policies read."""
 
     @property
     def takes_orderings(self) -> bool:

@@ -120,6 +120,7 @@ class EmulatedEngine:
                 max_model_len=settings.max_model_len,
                 drop_late=settings.drop_late,
                 overdue_after_s=settings.overdue_after_s,
+                tuning=settings.tuning,
                 hidden_states_per_block=HIDDEN_PER_KV * sizes.block_size if hybrid.on else None,
             ),
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),

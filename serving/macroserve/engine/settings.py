@@ -7,6 +7,7 @@ from typing import Any
 from macroserve.core.engine_sizes import SMALL, SMALL_CACHE_BYTES, EngineSizes
 from macroserve.core.request import Slo
 from macroserve.core.slo_class import SloClass
+from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class EngineSettings:
     ordering: str = "Auto"
     """Order of the waiting requests, as ``spec.scheduling.ordering``."""
     drop_late: bool = False
+    tuning: Tuning = DEFAULT_TUNING
+    """Numbers of the strategy's paper, as ``spec.scheduling.tuning``."""
     overdue_after_s: float | None = None
     """Time after which a late request is overdue, seconds, as ``InstanceConfig``."""
     max_queue_wait_s: float = 300.0
@@ -76,4 +79,9 @@ class EngineSettings:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EngineSettings":
         classes = tuple(map(SloClass.from_dict, values.get("slo_classes", ())))
-        return cls(**{**values, "slo": Slo(**values["slo"]), "slo_classes": classes})
+        own = {
+            "slo": Slo(**values["slo"]),
+            "slo_classes": classes,
+            "tuning": Tuning(**values.get("tuning", {})),
+        }
+        return cls(**{**values, **own})

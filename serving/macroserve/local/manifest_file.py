@@ -240,6 +240,7 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         ordering=manifest.spec.scheduling.ordering,
         drop_late=manifest.spec.scheduling.drop_late,
         overdue_after_s=manifest.spec.scheduling.overdue_after_s,
+        tuning=manifest.spec.scheduling.tuning.tuning,
         max_queue_wait_s=manifest.spec.scheduling.max_queue_wait_s,
         emulated=engine.type == "Emulated",
         tensor_parallel=engine.tensor_parallel,

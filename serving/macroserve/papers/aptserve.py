@@ -5,9 +5,9 @@ from itertools import product
 from statistics import mean
 
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.config import CHUNK_TOKENS
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache, Strategy
+from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 from macroserve.papers.figure import Figure, Panel, Row, curve_rows
 from macroserve.papers.measurements import Attainment, Curve, Goodput, Measurement, Values
 from macroserve.sim.experiment import Experiment
@@ -47,7 +47,7 @@ class Variant:
     """
 
     strategy: Strategy
-    chunk_tokens: int = CHUNK_TOKENS
+    tuning: Tuning = DEFAULT_TUNING
     host: Host = VLLM_HOST
     rebuilds: bool = False
 
@@ -57,7 +57,7 @@ KV_ONLY = replace(APT, hybrid_cache=HybridCache.NEVER)
 VARIANTS = {
     "prefill-first": Variant(STRATEGIES["prefill-first"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),
-    "fastgen": Variant(STRATEGIES["sarathi"], FASTGEN_TOKENS),
+    "fastgen": Variant(STRATEGIES["sarathi"], Tuning(chunk_tokens=FASTGEN_TOKENS)),
     "aptserve": Variant(APT),
     "aptserve-s": Variant(STRATEGIES["aptserve-s"]),
     "aptserve, KV only": Variant(KV_ONLY),
@@ -99,7 +99,7 @@ def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> E
         chosen.strategy,
         Slo(ttft_s, tbt_s, tbt_s),
         as_aptserve,
-        chunk_tokens=chosen.chunk_tokens,
+        tuning=chosen.tuning,
     )
     return Experiment(scenario, WORKLOADS[SETS[name]], variation)
 

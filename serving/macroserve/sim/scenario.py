@@ -10,10 +10,11 @@ from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.scheduler.block_groups import BlockGroup
-from macroserve.core.scheduler.config import CHUNK_TOKENS, InstanceConfig
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategy import HybridCache, Strategy
+from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import Link
@@ -137,8 +138,7 @@ class ClusterSpec:
         strategy: Strategy,
         slo: Slo,
         *,
-        chunk_tokens: int = CHUNK_TOKENS,
-        late_value: float = 0.0,
+        tuning: Tuning = DEFAULT_TUNING,
         drop_late: bool = False,
         overdue_after_s: float | None = None,
         seed: int = 0,
@@ -162,9 +162,8 @@ class ClusterSpec:
             max_model_len=min(
                 self.max_model_len, num_blocks // (len(groups) or 1) * self.block_size
             ),
-            chunk_tokens=chunk_tokens * self.stages,
             hidden_states_per_block=self.block_size * self.shape.kv_size // self.shape.hidden_size,
-            late_value=late_value,
+            tuning=tuning.over_stages(self.stages),
             drop_late=drop_late,
             overdue_after_s=overdue_after_s,
         )
@@ -200,8 +199,7 @@ class Scenario:
     slo: Slo
     slo_rule: SloRule = as_client
     high_priority_ratio: float = 0.0
-    chunk_tokens: int = CHUNK_TOKENS
-    late_value: float = 0.0
+    tuning: Tuning = DEFAULT_TUNING
     drop_late: bool = False
     overdue_after_s: float | None = None
     bounds: Bounds | None = None
@@ -226,8 +224,7 @@ class Scenario:
         spec = self.cluster.instance_spec(
             self.strategy,
             self.slo,
-            chunk_tokens=self.chunk_tokens,
-            late_value=self.late_value,
+            tuning=self.tuning,
             drop_late=self.drop_late,
             overdue_after_s=self.overdue_after_s,
             seed=seed,

@@ -1,5 +1,6 @@
 """The tests of the instance scheduler share builders and a small executor."""
 
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from itertools import count
 
@@ -22,7 +23,9 @@ from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Phase, Pool
 from macroserve.core.strategies import STRATEGIES
+from macroserve.core.tuning import Tuning
 
+TUNABLE = [field.name for field in fields_of(Tuning)]
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
 MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
 DEVICE = DeviceShape(flops_per_s=100e12, bytes_per_s=1e12)
@@ -33,8 +36,9 @@ def build_latency():
 
 
 def build_config(strategy="unified", *, changes=None, **fields):
-    """Return the configuration of a small instance; ``changes`` go into the strategy, the rest into
-    it."""
+    """Return the configuration of a small instance; ``changes`` go into the strategy, numbers of
+    ``Tuning`` there, the rest into it."""
+    numbers = {name: fields.pop(name) for name in TUNABLE if name in fields}
     chosen = STRATEGIES[strategy] if isinstance(strategy, str) else strategy
     defaults = {
         "strategy": replace(chosen, **(changes or {})),
@@ -45,6 +49,7 @@ def build_config(strategy="unified", *, changes=None, **fields):
         "max_num_seqs": 16,
         "max_batch_tokens": 512,
         "max_model_len": 4096,
+        "tuning": Tuning(**numbers),
     }
     return InstanceConfig(**{**defaults, **fields})
 

@@ -18,9 +18,7 @@ from macroserve.core.strategy import HybridCache, Ordering
     ("fields", "sentence"),
     [
         ({"num_blocks": 0}, "num_blocks must be at least 1"),
-        ({"chunk_tokens": 0}, "chunk_tokens must be at least 1"),
         ({"max_num_seqs": 600}, "one token for each sequence"),
-        ({"offload_threshold_s": -0.1}, "offload_threshold_s"),
         ({"changes": {"ordering": Ordering.FCFS}}, "needs the order of deadlines"),
     ],
 )

@@ -20,7 +20,7 @@ def test_unified_benchmarks_run_every_strategy_for_ten_minutes():
         assert strategies[0] == benchmark.own
         assert {*strategies, "unified", "vllm"} == set(STRATEGIES)
         chunks = [
-            search.experiment.scenario.chunk_tokens
+            search.experiment.scenario.tuning.chunk_tokens
             for search in searches
             if search.experiment.scenario.strategy.name == "sarathi"
         ]

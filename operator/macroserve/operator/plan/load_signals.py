@@ -106,6 +106,9 @@ def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
         max_model_len=manifest.spec.model.max_model_len,
         drop_late=manifest.spec.scheduling.drop_late,
         overdue_after_s=manifest.spec.scheduling.overdue_after_s,
+        tuning=manifest.spec.scheduling.tuning.tuning.over_stages(
+            manifest.spec.engine.pipeline_parallel
+        ),
     )
     latency = FixedLatencyModel(load.model, load.device, load.coefficients)
     return InstanceModel(

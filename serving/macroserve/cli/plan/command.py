@@ -85,6 +85,7 @@ def plan(
             wanted.slo,
             drop_late=wanted.spec.scheduling.drop_late,
             overdue_after_s=wanted.spec.scheduling.overdue_after_s,
+            tuning=wanted.spec.scheduling.tuning.tuning,
         )
         need = Need(asked.arrivals, wanted.spec.slo.attainment, devices, per_node)
         out.mkdir(parents=True, exist_ok=True)

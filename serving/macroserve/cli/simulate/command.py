@@ -69,6 +69,7 @@ def simulate(
             high_priority_ratio=wanted.desired_fleet().high_priority_ratio,
             drop_late=wanted.spec.scheduling.drop_late,
             overdue_after_s=wanted.spec.scheduling.overdue_after_s,
+            tuning=wanted.spec.scheduling.tuning.tuning,
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
         recorded = None if trace_out is None else Trace()

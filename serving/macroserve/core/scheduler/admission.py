@@ -11,9 +11,6 @@ from macroserve.core.scheduler.iteration import IterationInputs, Pick
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.strategy import HybridCache
 
-KV_PADDING = 0.15
-"""Share added to a predicted length when KV is reserved (EconoServe, section 3.2: 10-20 %)."""
-
 SHORT_MEMORY = 0.5
 """Share of free blocks in the pool below which memory is short."""
 
@@ -145,6 +142,6 @@ class Admission:
                 num_tokens -= share
 
     def _padded_response(self, seq: Sequence) -> int:
-        """Return the tokens still expected of the response, plus ``KV_PADDING``."""
+        """Return the tokens still expected of the response, plus the padding."""
         expected = self._inputs.lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
-        return ceil((1 + KV_PADDING) * expected)
+        return ceil((1 + self._inputs.config.tuning.kv_padding) * expected)

@@ -6,9 +6,7 @@ from macroserve.core.request import Slo
 from macroserve.core.scheduler.block_groups import BlockGroup
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
-
-CHUNK_TOKENS = 512
-"""Tokens of a chunk in Sarathi, as in its paper and in those that compare with it."""
+from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 
 MIN_CHUNK_TOKENS = 16
 """Fewest prefill tokens that are worth adding to a step whose time is limited."""
@@ -52,23 +50,17 @@ class InstanceConfig:
     overdue_after_s: float | None = None
     """Time since its arrival after which a late request that triage puts behind others is overdue,
     see ``late_credit``; None: never."""
-    chunk_tokens: int = CHUNK_TOKENS
-    """Sarathi's token budget for one batch."""
-    offload_threshold_s: float = 0.1
-    """Offload while this many seconds more than a full batch are left until a deadline (Ascendra,
-    section 5.3): time for the way to the other instance."""
     hidden_states_per_block: int | None = None
     """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine keeps
     only keys and values."""
     max_adapters: int | None = None
     """Maximum adapters whose requests hold KV at a time; None without a limit."""
-    late_value: float = 0.0
-    """Value of a request that has missed its targets, relative to one that has not (Apt-Serve,
-    section 6.6: 0.4 spares the tail at the expense of attainment)."""
+    tuning: Tuning = DEFAULT_TUNING
+    """Numbers that the papers leave open."""
 
     def __post_init__(self) -> None:
         sizes = ("num_blocks", "block_size", "max_num_seqs", "max_model_len")
-        for name in (*sizes, "piece_tokens", "chunk_tokens"):
+        for name in (*sizes, "piece_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.max_batch_tokens < self.max_num_seqs * (1 + self.num_drafts):
@@ -83,10 +75,6 @@ class InstanceConfig:
             )
         if self.max_adapters is not None and self.max_adapters < 1:
             raise ValueError(f"max_adapters must be at least 1, got {self.max_adapters}")
-        if not 0 <= self.late_value <= 1:
-            raise ValueError(f"late_value must be from 0 to 1, got {self.late_value}")
-        if self.offload_threshold_s < 0:
-            raise ValueError(f"offload_threshold_s must be >= 0, got {self.offload_threshold_s}")
         if self.strategy.triage and self.strategy.ordering is not Ordering.EDF:
             raise ValueError(
                 f"strategy {self.strategy.name!r} triages, which needs the order of deadlines (EDF)"

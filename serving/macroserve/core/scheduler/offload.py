@@ -18,7 +18,7 @@ def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequ
     if not waiting or not config.strategy.offload or config.pool is Pool.HP:
         return []
     full_step_s = inputs.latency.prefill_s(config.max_batch_tokens) + inputs.decode_s
-    horizon_s = now + config.offload_threshold_s + full_step_s
+    horizon_s = now + config.tuning.offload_threshold_s + full_step_s
     longest_s = inputs.latency.prefill_s(config.max_model_len)
     num_late = waiting.num_due_before(now)
     num_near = waiting.num_due_before(horizon_s + longest_s)

@@ -95,6 +95,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
                 "slo": asdict(settings.slo),
                 "drop_late": settings.drop_late,
                 "overdue_after_s": settings.overdue_after_s,
+                "tuning": asdict(settings.tuning),
                 "status_path": status_path,
             }
         },

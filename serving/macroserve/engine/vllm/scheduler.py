@@ -20,10 +20,11 @@ from vllm.v1.request import Request, RequestStatus
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.config import CHUNK_TOKENS, InstanceConfig
+from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.rounds import Rounds
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
+from macroserve.core.tuning import Tuning
 from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
 from macroserve.engine.ordering import ordered_strategy
@@ -117,12 +118,12 @@ class MacroserveScheduler(ExactScheduler):
                 max_num_seqs=self.max_num_running_reqs,
                 # A round has a batch for each stage.
                 max_batch_tokens=self._batch_capacity() * num_stages,
-                chunk_tokens=CHUNK_TOKENS * num_stages,
                 max_model_len=self.max_model_len,
                 num_drafts=self.num_spec_tokens,
                 num_draft_slots=self._num_draft_slots(),
                 drop_late=options["drop_late"],
                 overdue_after_s=options["overdue_after_s"],
+                tuning=Tuning(**options["tuning"]).over_stages(num_stages),
                 hidden_states_per_block=self._hybrid_blocks
                 and self._hybrid_blocks.hidden_states_per_block,
                 max_adapters=self.lora_config and self.lora_config.max_loras,

@@ -6,6 +6,7 @@ from statistics import mean
 
 from macroserve.core.routing.policies.ascendra import ascendra_route
 from macroserve.core.strategies import STRATEGIES
+from macroserve.core.tuning import Tuning
 from macroserve.papers import aptserve
 from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve
@@ -98,7 +99,10 @@ class Benchmark:
                 fields["slo_rule"] = as_ecoserve if is_its_own else base.scenario.slo_rule
             found[name] = with_scenario(base, **fields)
         sarathi = found.pop("sarathi")
-        chunked = {f"sarathi {size}": with_scenario(sarathi, chunk_tokens=size) for size in CHUNKS}
+        chunked = {
+            f"sarathi {size}": with_scenario(sarathi, tuning=Tuning(chunk_tokens=size))
+            for size in CHUNKS
+        }
         strategy, _ = ecoserve.VARIANTS[ecoserve.BY_PERCENTILE]
         by_percentile = with_scenario(found["ecoserve"], strategy=strategy)
         found |= chunked | {ecoserve.BY_PERCENTILE: by_percentile}

@@ -8,6 +8,7 @@ that end per second without any targets, and some more if the late requests are 
 from collections.abc import Mapping
 
 from macroserve.core.strategies import STRATEGIES
+from macroserve.core.tuning import Tuning
 from macroserve.papers.econoserve.cases import SERVED
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Ceiling, Measurement, Values
@@ -33,7 +34,7 @@ def _ceilings(benchmark: Benchmark) -> Mapping[str, Ceiling]:
         BASELINE: with_scenario(patient, strategy=STRATEGIES[BASELINE]),
         **{
             f"sarathi {size}": with_scenario(
-                patient, strategy=STRATEGIES["sarathi"], chunk_tokens=size
+                patient, strategy=STRATEGIES["sarathi"], tuning=Tuning(chunk_tokens=size)
             )
             for size in CHUNKS[2:]
         },

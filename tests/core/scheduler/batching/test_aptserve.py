@@ -1,6 +1,5 @@
 """Apt-Serve's batches choose prefills or decodes, the requests, and each one's cache."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -143,8 +142,3 @@ def test_aptserve_preempted_request_waits_for_an_iteration(make, make_request):
         preempted |= {*batch.preempted}
     assert preempted
     assert set(executor.ended.values()) == {"finished"}
-
-
-def test_config_with_a_late_value_outside_0_to_1_is_refused(make_config):
-    with pytest.raises(ValueError, match="late_value"):
-        replace(make_config("aptserve"), late_value=1.5)

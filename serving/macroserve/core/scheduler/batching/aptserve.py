@@ -39,7 +39,7 @@ def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Run all decodes, and as many of the chosen prompts' tokens as fill the chunk (section
     6.7)."""
-    budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens)
+    budget = min(inputs.config.tuning.chunk_tokens, inputs.config.max_batch_tokens)
     waiting = list(inputs.waiting)
     chosen = _chosen(waiting, _worths(*_waits(waiting), inputs), inputs, admission)
     picks = admission.pick(budget - inputs.tokens_of(len(inputs.decoding)), chosen=chosen)
@@ -54,7 +54,7 @@ def _waits(seqs: list[Sequence]) -> tuple[list[float], list[float]]:
 def _worths(since_s: list[float], patience_s: list[float], inputs: IterationInputs) -> list[float]:
     """Return the value of one iteration for each request, seconds (the first term of equation 5,
     with the fallback)."""
-    now, late_value = inputs.now, max(inputs.config.late_value, NEXT_TO_NOTHING)
+    now, late_value = inputs.now, max(inputs.config.tuning.late_value, NEXT_TO_NOTHING)
     worths: list[float] = []
     for index, since in enumerate(since_s):
         pending_s = now - since

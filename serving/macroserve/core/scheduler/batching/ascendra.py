@@ -6,12 +6,6 @@ from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.status import Pool
 
-LP_BATCH_LIMIT = 128
-"""Maximum sequences of a low-priority instance (section 6.2)."""
-
-HP_FREE_SHARE = 0.1
-"""Share of free KV blocks above which HP takes prefills (section 8.5)."""
-
 
 def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Run decodes, then prefills by value on a low-priority instance; prefills, then decodes on HP.
@@ -37,7 +31,7 @@ def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         if in_time < MIN_CHUNK_TOKENS:
             return Plan((), decodes, "decodes leave no time for prefills", slack_exhausted=True)
         num_tokens = min(num_tokens, in_time)
-    limit = min(LP_BATCH_LIMIT, inputs.config.max_num_seqs)
+    limit = min(inputs.config.tuning.lp_batch_size, inputs.config.max_num_seqs)
     picks = admission.pick(num_tokens, max_num_seqs=limit)
     return Plan(picks, decodes, "decodes, then prefills by value")
 
@@ -72,5 +66,5 @@ def _held_back_blocks(inputs: IterationInputs) -> int:
     This is the elastic batch size of section 6.2.
     """
     expected = inputs.running.num_remaining
-    blocks = inputs.running.blocks
-    return min(blocks.mean_blocks_for(expected), int(HP_FREE_SHARE * blocks.num_blocks))
+    blocks, share = inputs.running.blocks, inputs.config.tuning.hp_free_share
+    return min(blocks.mean_blocks_for(expected), int(share * blocks.num_blocks))

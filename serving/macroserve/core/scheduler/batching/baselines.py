@@ -33,7 +33,7 @@ def chunked_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     Bound: decodes never wait; prompts wait while decodes alone fill the chunk, until some end.
     """
     return _filled(
-        min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens), inputs, admission
+        min(inputs.config.tuning.chunk_tokens, inputs.config.max_batch_tokens), inputs, admission
     )
 
 

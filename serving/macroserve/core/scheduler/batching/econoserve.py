@@ -5,26 +5,17 @@ is reserved at once for the whole expected length. While a response fills its me
 part may be lent to another that ends before (KV pipelining).
 """
 
-from collections.abc import Iterable
 from itertools import islice
 from math import ceil
 
 from macroserve.core.scheduler.adapter_slots import AdapterSlots
-from macroserve.core.scheduler.admission import KV_PADDING, Admission
+from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan, Resume
 from macroserve.core.scheduler.response_group import ResponseGroup
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.task_order import ClosestFit, is_overdue, place
 from macroserve.core.strategy import Ordering
-
-RESERVED_SHARE = 0.03
-"""Share of all blocks left to prompts and to responses that outrun their reservation (section
-3.2)."""
-
-BUFFER = 0.15
-"""Share of its length by which a borrower has to end before its lender needs the memory (section
-4.1)."""
 
 MAX_SORTED = 256
 """Maximum number of prompts considered, those with the nearest deadlines."""
@@ -38,7 +29,7 @@ def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """
     resumes = _responses(inputs)
     decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
-    budget = min(inputs.config.chunk_tokens, inputs.config.max_batch_tokens)
+    budget = min(inputs.config.tuning.chunk_tokens, inputs.config.max_batch_tokens)
     budget -= inputs.tokens_of(len(decodes))
     taken = sum([resume.num_blocks for resume in resumes if resume.lender is None])
     if len(resumes) < len(inputs.running.paused):
@@ -82,7 +73,7 @@ def _stands(
 
 
 def _reserved(inputs: IterationInputs) -> int:
-    return int(RESERVED_SHARE * inputs.running.blocks.num_blocks)
+    return int(inputs.config.tuning.kv_reserve * inputs.running.blocks.num_blocks)
 
 
 def _prompts(
@@ -208,7 +199,10 @@ def _grant_closest(
 def _needed(inputs: IterationInputs, seq: Sequence) -> int:
     """Return the additional blocks that the expected response needs; 0 if its own blocks are
     enough."""
-    blocks, expected = inputs.running.blocks, ceil((1 + KV_PADDING) * seq.num_remaining)
+    blocks, expected = (
+        inputs.running.blocks,
+        ceil((1 + inputs.config.tuning.kv_padding) * seq.num_remaining),
+    )
     num_tokens = min(seq.most_tokens, seq.num_tokens + expected)
     return max(0, blocks.missing(seq.request_id, num_tokens))
 
@@ -257,7 +251,7 @@ class _Memory:
         # A block of several groups of layers may hold more tokens of the lender than of the
         # borrower.
         lends = inputs.config.strategy.kv_lending and not blocks.is_grouped
-        self._lenders = _Lenders(inputs.decoding.values()) if lends else None
+        self._lenders = _Lenders(inputs) if lends else None
 
     def grant(self, seq: Sequence, num_blocks: int) -> None:
         """Grant free blocks; the response may lend them in turn."""
@@ -277,8 +271,10 @@ class _Memory:
 class _Lenders:
     """The lenders are responses with slots that they do not need yet."""
 
-    def __init__(self, decoding: Iterable[Sequence]) -> None:
-        self._free = {seq: seq.num_slots - seq.num_tokens for seq in decoding}
+    def __init__(self, inputs: IterationInputs) -> None:
+        self._free = {seq: seq.num_slots - seq.num_tokens for seq in inputs.decoding.values()}
+        tuning = inputs.config.tuning
+        self._length_factor = 1 + tuning.kv_padding + tuning.lending_buffer
 
     def add(self, seq: Sequence, num_slots: int) -> None:
         self._free[seq] = num_slots
@@ -288,7 +284,7 @@ class _Lenders:
 
         The lender needs the lent blocks only after the borrower is expected to have ended.
         """
-        num_steps = ceil((1 + KV_PADDING + BUFFER) * borrower.num_remaining)
+        num_steps = ceil(self._length_factor * borrower.num_remaining)
         needed = num_slots + num_steps
         lenders = [lender for lender, num_free in self._free.items() if num_free >= needed]
         best = min(lenders, key=self._free.__getitem__, default=None)

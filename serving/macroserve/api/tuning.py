@@ -1,0 +1,40 @@
+"""``spec.scheduling.tuning`` sets the numbers that the papers leave open."""
+
+from pydantic import Field
+
+from macroserve.api.api_options import Seconds
+from macroserve.api.engine import COUNT
+from macroserve.api.part import Part
+from macroserve.core.strategy import Strategy
+from macroserve.core.tuning import Tuning
+
+UP_TO_1 = "a number from 0 to 1"
+BELOW_1 = "a number from 0 to below 1"
+DURATION = "a duration such as 0s or 100ms"
+
+
+class TuningSettings(Part):
+    """The settings have the names and the bounds of ``Tuning``'s numbers; None leaves the
+    default."""
+
+    chunk_tokens: int | None = Field(default=None, ge=1, description=COUNT)
+    late_value: float | None = Field(default=None, ge=0, le=1, description=UP_TO_1)
+    kv_padding: float | None = Field(default=None, ge=0, le=1, description=UP_TO_1)
+    kv_reserve: float | None = Field(default=None, ge=0, lt=1, description=BELOW_1)
+    lending_buffer: float | None = Field(default=None, ge=0, le=1, description=UP_TO_1)
+    offload_threshold_s: Seconds | None = Field(
+        default=None, alias="offloadThreshold", description=DURATION
+    )
+    """Seconds."""
+    lp_batch_size: int | None = Field(default=None, ge=1, description=COUNT)
+    hp_free_share: float | None = Field(default=None, ge=0, lt=1, description=BELOW_1)
+
+    @property
+    def tuning(self) -> Tuning:
+        return Tuning(**self.model_dump(exclude_none=True))
+
+    def not_read_by(self, strategy: Strategy) -> list[str]:
+        """Return the settings given that the strategy does not read, as the manifest names them."""
+        given = self.model_dump(exclude_none=True)
+        fields = type(self).model_fields
+        return [str(fields[name].alias) for name in given if name not in strategy.tunables]
