@@ -10,6 +10,7 @@ from support.slo_classes import BATCH, INTERACTIVE
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
 from macroserve.core.strategy import Ordering
+from macroserve.core.tuning import Tuning
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
@@ -33,9 +34,11 @@ def interactive_first(prompt):
 
 @pytest.fixture(scope="module")
 def engine(small_settings: EngineSettings):
-    settings = replace(small_settings, strategy="ascendra", ordering="LJF")
+    tuning = Tuning(lp_batch_size=99)
+    settings = replace(small_settings, strategy="ascendra", ordering="LJF", tuning=tuning)
     with offline_engine(instance_args(settings)) as engine:
         assert engine.policy.config.strategy.ordering is Ordering.LJF
+        assert engine.policy.config.tuning == tuning
         yield engine
 
 

@@ -12,6 +12,7 @@ from support.manifests import edited
 
 from macroserve.api.manifest import Manifest, ManifestError, changes, parse
 from macroserve.core.request import Slo
+from macroserve.core.tuning import Tuning
 from macroserve.engine.settings import EngineSettings
 from macroserve.local.manifest_file import (
     MAX_BYTES,
@@ -184,7 +185,10 @@ def test_engine_settings_have_the_manifests_classes_and_ordering_after_the_wire(
         edited(
             ("spec.slo.classes", [slo_class]),
             ("spec.slo.allowRequestTargets", True),
-            ("spec.scheduling", {"strategy": "ascendra", "ordering": "Slack"}),
+            (
+                "spec.scheduling",
+                {"strategy": "ascendra", "ordering": "Slack", "tuning": {"lpBatchSize": 64}},
+            ),
         )
     )
     settings = engine_settings(manifest, "tiny")
@@ -192,8 +196,9 @@ def test_engine_settings_have_the_manifests_classes_and_ordering_after_the_wire(
     assert (found.name, found.slo, found.models) == ("chat", Slo(1.0, 0.05), ("llama",))
     assert settings.takes_request_targets
     assert settings.ordering == "Slack"
+    assert settings.tuning == Tuning(lp_batch_size=64)
     wire = json.loads(json.dumps(settings.to_dict()))
     assert EngineSettings.from_dict(wire) == settings
-    for name in ("slo_classes", "takes_request_targets", "ordering"):
+    for name in ("slo_classes", "takes_request_targets", "ordering", "tuning"):
         del wire[name]  # from an earlier version
     assert EngineSettings.from_dict(wire).slo_classes == ()

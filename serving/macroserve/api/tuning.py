@@ -33,8 +33,13 @@ class TuningSettings(Part):
     def tuning(self) -> Tuning:
         return Tuning(**self.model_dump(exclude_none=True))
 
+    @classmethod
+    def read_by(cls, strategy: Strategy) -> set[str]:
+        """Return the settings that a strategy reads, as the manifest names them."""
+        fields = cls.model_fields.items()
+        return {str(field.alias) for name, field in fields if name in strategy.tunables}
+
     def not_read_by(self, strategy: Strategy) -> list[str]:
         """Return the settings given that the strategy does not read, as the manifest names them."""
-        given = self.model_dump(exclude_none=True)
-        fields = type(self).model_fields
-        return [str(fields[name].alias) for name in given if name not in strategy.tunables]
+        given = self.model_dump(exclude_none=True, by_alias=True)
+        return [name for name in given if name not in self.read_by(strategy)]

@@ -35,7 +35,8 @@ class Pool(StrEnum):
     LP = "lp"
     """Low priority: optimizes throughput, out of order."""
     HP = "hp"
-    """High priority: runs prefills first, takes urgent requests."""
+    """High priority: takes urgent requests, and under Ascendra's own strategy runs prefills
+    first."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Pool":

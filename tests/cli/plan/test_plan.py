@@ -112,6 +112,19 @@ def test_plan_keeps_the_targets_of_each_class(run, tmp_path):
     assert "no configuration on 4 devices keeps 90%" in result.output
 
 
+def test_plan_tries_the_manifests_numbers_and_keeps_those_that_the_strategy_reads(run, tmp_path):
+    """With a token of a prompt in each step no strategy with chunks keeps the targets."""
+    with_spec(tmp_path, scheduling={"strategy": "sarathi", "tuning": {"chunkTokens": 1}})
+    result = run(*PLACE, *LOAD)
+    assert result.exit_code == 0, result.output
+    figures = json.loads((tmp_path / "out" / "plan.json").read_text())
+    chunked = [each for each in figures["candidates"] if each["strategy"] == "sarathi"]
+    assert chunked and all(each["devices"] is None for each in chunked)
+    document = yaml.safe_load((tmp_path / "out" / "macroinstance.yaml").read_text())
+    assert parse(document).spec.scheduling.strategy not in ("sarathi", "aptserve-s", "econoserve")
+    assert document["spec"]["scheduling"]["tuning"] == {}
+
+
 def test_plan_with_an_ordering_is_refused(run, tmp_path):
     with_spec(tmp_path, scheduling={"strategy": "ascendra", "ordering": "SJF"})
     result = run(*PLACE, *LOAD)

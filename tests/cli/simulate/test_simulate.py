@@ -316,3 +316,19 @@ def test_simulated_ordering_that_cannot_be_imported_is_refused(manifest, run):
     result = run(*PLACE, *LOAD, "--duration", "5s")
     assert result.exit_code == 2
     assert "spec.scheduling.ordering nowhere:f cannot be imported" in result.output
+
+
+def test_simulated_chunks_are_those_of_the_manifest(manifest, run, tmp_path):
+    """Chunks of 16 tokens serve prompts later, and make no step longer."""
+    found = []
+    for tuning in ({}, {"chunkTokens": 16}):
+        document = yaml.safe_load(manifest.read_text())
+        document["spec"]["scheduling"] = {"strategy": "sarathi", "tuning": tuning}
+        manifest.write_text(yaml.safe_dump(document))
+        path = tmp_path / "report.json"
+        result = run(*PLACE, *LOAD, "--duration", "5s", "--json", path)
+        assert result.exit_code == 0, result.output
+        found.append(json.loads(path.read_text()))
+    default, small = found
+    assert small["ttft"]["max"] > 2 * default["ttft"]["max"]
+    assert small["tbt"]["max"] < default["tbt"]["max"]

@@ -7,6 +7,7 @@ from support.reconcile_results import cell, manifest, observation
 from support.scaled_deployment import load_of, told
 
 from macroserve.api.messages import Report
+from macroserve.core.tuning import Tuning
 from macroserve.operator.plan.load_signals import (
     FEWEST_FINISHED,
     design,
@@ -44,6 +45,14 @@ def test_attainment_of_each_class_is_held_against_its_own_goal(ended, by_class, 
 
 def test_attainment_without_a_report_is_not_below() -> None:
     assert not is_below_target(manifest(slo=SLO), None)
+
+
+def test_simulated_instances_have_the_numbers_of_the_spec() -> None:
+    report = Report((told(cell("cell-0", 0, 1, 2)),))
+    spec = {"strategy": "sarathi", "tuning": {"chunkTokens": 1024}}
+    found = design(observation(manifest=manifest(scheduling=spec), report=report), load_of())
+    assert found is not None
+    assert found.config.tuning == Tuning(chunk_tokens=1024)
 
 
 def test_simulated_instances_have_the_classes_and_goals_of_the_spec() -> None:

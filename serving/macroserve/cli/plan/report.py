@@ -9,6 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from macroserve.api.tuning import TuningSettings
 from macroserve.sim.capacity.planning import Candidate
 
 NUM_REQUESTS = 1000
@@ -108,7 +109,11 @@ def recommended(manifest: dict[str, Any], chosen: Candidate) -> dict[str, Any]:
         "lowerBound": chosen.bounds.lower,
         "upperBound": chosen.bounds.upper,
     }
-    spec.setdefault("scheduling", {})["strategy"] = chosen.scenario.strategy.name
+    scheduling = spec.setdefault("scheduling", {})
+    scheduling["strategy"] = chosen.scenario.strategy.name
+    if tuning := scheduling.get("tuning"):
+        read = TuningSettings.read_by(chosen.scenario.strategy)
+        scheduling["tuning"] = {name: value for name, value in tuning.items() if name in read}
     if chosen.scenario.strategy.uses_pools:
         ratio = round(chosen.scenario.high_priority_ratio, 2)
         spec.setdefault("priority", {})["highPriorityRatio"] = ratio

@@ -1,6 +1,5 @@
 """Apt-Serve's batches choose prefills or decodes, the requests, and each one's cache."""
 
-
 import pytest
 
 from macroserve.core.batch import BatchKind
