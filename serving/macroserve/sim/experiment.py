@@ -8,6 +8,7 @@ import numpy as np
 from macroserve.sim.goodput import goodput
 from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.scenario import Scenario
+from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import bursty, foreseen
 from macroserve.workload.class_mix import ONE_CLASS, ClassMix
 from macroserve.workload.datasets import Workload
@@ -40,6 +41,7 @@ class Experiment:
         *,
         stop: StopRule = WHEN_DECIDED,
         seed: int = 0,
+        trace: Trace | None = None,
     ) -> RunResult:
         """Return the result of ``rate`` requests per second; equal seeds give equal results."""
         random = Random(seed)
@@ -51,7 +53,9 @@ class Experiment:
             arrivals = list(self.shared.applied(iter(arrivals), np.random.default_rng(seed)))
         arrivals = self.classes.applied(arrivals, seed)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
-        return self.scenario.serve(arrivals, num_before=num_before, stop=stop, seed=seed)
+        return self.scenario.serve(
+            arrivals, num_before=num_before, stop=stop, seed=seed, trace=trace
+        )
 
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0

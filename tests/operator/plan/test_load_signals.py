@@ -7,6 +7,7 @@ from support.reconcile_results import cell, manifest, observation
 from support.scaled_deployment import load_of, told
 
 from macroserve.api.messages import Report
+from macroserve.core.strategy import Ordering
 from macroserve.core.tuning import Tuning
 from macroserve.operator.plan.load_signals import (
     FEWEST_FINISHED,
@@ -53,6 +54,18 @@ def test_simulated_instances_have_the_numbers_of_the_spec() -> None:
     found = design(observation(manifest=manifest(scheduling=spec), report=report), load_of())
     assert found is not None
     assert found.config.tuning == Tuning(chunk_tokens=1024)
+
+
+@pytest.mark.parametrize(
+    ("ordering", "expected"),
+    [("Auto", Ordering.SLACK), ("SJF", Ordering.SJF), ("mine:order", Ordering.SLACK)],
+)
+def test_simulated_instances_have_the_ordering_of_the_spec(ordering, expected) -> None:
+    report = Report((told(cell("cell-0", 0, 1, 2)),))
+    spec = {"strategy": "ascendra", "ordering": ordering}
+    found = design(observation(manifest=manifest(scheduling=spec), report=report), load_of())
+    assert found is not None
+    assert found.config.strategy.ordering is expected
 
 
 def test_simulated_instances_have_the_classes_and_goals_of_the_spec() -> None:

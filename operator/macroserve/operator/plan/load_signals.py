@@ -1,5 +1,7 @@
 """Derive the load signals for scaling from one reconcile's observation."""
 
+from dataclasses import replace
+
 from macroserve.api.class_attainment import recent_by_class
 from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report
@@ -8,6 +10,7 @@ from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Pool
+from macroserve.core.strategy import Ordering, Strategy
 from macroserve.operator.observe.observation import Observation
 from macroserve.sim.capacity.scale_down_check import InstanceModel
 from macroserve.sim.instance import FixedLatencyModel
@@ -85,6 +88,15 @@ def present_ratio(observation: Observation) -> float:
     return observation.manifest.desired_fleet(auto_ratio=auto_ratio).high_priority_ratio
 
 
+def _strategy(manifest: Manifest) -> Strategy:
+    """Return the strategy with the manifest's ordering; with its own in place of a function of the
+    user's, which is in the engines' environment alone."""
+    ordering = manifest.spec.scheduling.ordering
+    if ordering == "Auto" or ":" in ordering:
+        return manifest.strategy
+    return replace(manifest.strategy, ordering=Ordering(ordering.lower()))
+
+
 def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
     """Return the design of the instances by their own report, or None before the first report."""
     statuses = [instance.status for cell in observation.cells for instance in cell.instances]
@@ -96,7 +108,7 @@ def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
     # Instances of the version before tell no limits.
     sizes = SMALL.given(smallest.block_size, load.max_num_seqs, load.max_batch_tokens)
     config = InstanceConfig(
-        strategy=manifest.strategy,
+        strategy=_strategy(manifest),
         pool=Pool.LP,
         slo=manifest.slo,
         num_blocks=smallest.num_blocks,

@@ -15,7 +15,10 @@ console = Console(highlight=False)
 
 FIGURE_NAMES = {
     "aptserve": ("throughput", "attainment", "ablation"),
-    "ascendra": ("goodput", "variants", "attainment", "strictness", "overload", "ordering"),
+    "ascendra": (
+        *("goodput", "variants", "attainment", "strictness", "overload", "ordering"),
+        "model-error",
+    ),
     "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),

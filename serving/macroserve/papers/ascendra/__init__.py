@@ -1,6 +1,14 @@
 """Ascendra, section 8: LP and HP instances against vLLM and Sarathi, on three A100s."""
 
-from macroserve.papers.ascendra import attainment, goodput, ordering, overload, strictness, variants
+from macroserve.papers.ascendra import (
+    attainment,
+    goodput,
+    model_error,
+    ordering,
+    overload,
+    strictness,
+    variants,
+)
 
 FIGURES = {
     "goodput": goodput.FIGURE,
@@ -9,4 +17,5 @@ FIGURES = {
     "strictness": strictness.FIGURE,
     "overload": overload.FIGURE,
     "ordering": ordering.FIGURE,
+    "model-error": model_error.FIGURE,
 }

@@ -1,4 +1,5 @@
-"""Ascendra's variants (sections 8.4 and 8.7): other ratios, another order and two instances."""
+"""Ascendra's variants (sections 8.4, 8.5, 8.7): other ratios, another order, a fixed batch, and two
+instances."""
 
 from dataclasses import replace
 
@@ -7,12 +8,24 @@ from macroserve.core.strategy import Ordering
 from macroserve.papers.ascendra.cases import CHAT, SUMMARIES, experiment, goodput, percent
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Values
+from macroserve.sim.experiment import Experiment
 
 ONE_LOW_TWO_HIGH, ONE_EACH = 2 / 3, 1 / 2
 ASCENDRA = STRATEGIES["ascendra"]
+
+
+def _with_fixed_batch(base: Experiment) -> Experiment:
+    """Return an experiment whose HP instances have as few seats as the LP ones, where an elastic
+    batch may have more (section 8.5, figure 11 on the right)."""
+    scenario = base.scenario
+    cluster = replace(scenario.cluster, max_num_seqs=scenario.tuning.lp_batch_size)
+    return replace(base, scenario=replace(scenario, cluster=cluster))
+
+
 VARIANTS = {
     "2 LP + 1 HP": experiment(CHAT, ASCENDRA),
     "1 LP + 2 HP": experiment(CHAT, ASCENDRA, ONE_LOW_TWO_HIGH),
+    "a fixed HP batch": _with_fixed_batch(experiment(CHAT, ASCENDRA)),
     "shortest first": experiment(CHAT, replace(ASCENDRA, ordering=Ordering.SJF)),
     "1 LP + 1 HP": experiment(SUMMARIES, ASCENDRA, ONE_EACH, 2),
     "2 prefill-first": experiment(SUMMARIES, STRATEGIES["prefill-first"], num_instances=2),
@@ -22,6 +35,7 @@ VARIANTS = {
 ORDERS = (
     (CHAT, "2 LP + 1 HP", "1 LP + 2 HP"),
     (CHAT, "2 LP + 1 HP", "shortest first"),
+    (CHAT, "2 LP + 1 HP", "a fixed HP batch"),
     (SUMMARIES, "1 LP + 1 HP", "2 prefill-first"),
     (SUMMARIES, "1 LP + 1 HP", "2 sarathi"),
 )
