@@ -113,7 +113,7 @@ def test_plan_keeps_the_targets_of_each_class(run, tmp_path):
 
 
 def test_plan_tries_the_manifests_numbers_and_keeps_those_that_the_strategy_reads(run, tmp_path):
-    """With a token of a prompt in each step no strategy with chunks keeps the targets."""
+    """Strategies with chunks miss the targets with a token of a prompt in each step."""
     with_spec(tmp_path, scheduling={"strategy": "sarathi", "tuning": {"chunkTokens": 1}})
     result = run(*PLACE, *LOAD)
     assert result.exit_code == 0, result.output

@@ -178,7 +178,7 @@ def test_waiting_requests_are_prefilled_in_the_order_of_the_strategy(
 def test_longer_prompt_that_comes_a_little_later_is_more_urgent_to_ascendra(
     make_scheduler, make_request, strategy, expected
 ):
-    """Its prefill takes 0.08 s longer (section 3.3)."""
+    """The prefill of the longer one takes 0.08 s more (section 3.3)."""
     scheduler = make_scheduler(strategy)
     scheduler.add_request(make_request("short", 0.0, 20), 0.2)
     scheduler.add_request(make_request("long", 0.05, 400), 0.2)

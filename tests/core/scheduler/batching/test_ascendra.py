@@ -48,7 +48,7 @@ TIMES = {
 
 @pytest.mark.parametrize("case", TIMES)
 def test_lp_batch_prefills_as_much_as_its_decodes_leave_time_for(compose, case):
-    """Two decodes take 4 ms, any batch 20 ms, and each token of a prompt one."""
+    """A batch takes 20 ms, two decodes 4 ms, and each token of a prompt one."""
     fields, expected = TIMES[case]
     _, picks, decodes, _ = compose("ascendra", [0.0] * 2, [600], pool=Pool.LP, **fields)
     assert sum(num for _, num in picks) == expected
