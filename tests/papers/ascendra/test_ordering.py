@@ -17,12 +17,14 @@ def test_half_of_the_requests_have_targets_ten_times_as_loose() -> None:
     assert (loose.slo, loose.share) == (Slo(10.0, 1.5), 0.5)
 
 
-def test_gain_is_that_of_deadlines_over_arrivals() -> None:
+def test_gains_are_those_of_deadlines_and_slack_over_arrivals() -> None:
     values = {each.key: 4.0 for each in ordering.measurements()}
     values[f"ordering {CHAT.name} edf"] = 5.0
-    gains = {row.case: row.ours for row in ordering.rows(values) if row.is_summary}
-    assert gains[CHAT.name] == pytest.approx(25.0)
-    assert sum(gains.values()) == pytest.approx(25.0)
+    values[f"ordering {CHAT.name} slack"] = 6.0
+    gains = {(row.case, row.strategy): row.ours for row in ordering.rows(values) if row.is_summary}
+    assert gains[CHAT.name, "EDF over FCFS"] == pytest.approx(25.0)
+    assert gains[CHAT.name, "SLACK over FCFS"] == pytest.approx(50.0)
+    assert sum(gains.values()) == pytest.approx(75.0)
 
 
 @pytest.mark.parametrize("rate", [13.0])

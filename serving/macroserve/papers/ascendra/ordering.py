@@ -43,10 +43,10 @@ def rows(values: Values) -> list[Row]:
             Row("ordering", case.name, ordering.name, "requests/s", held(case, ordering))
             for ordering in Ordering
         ]
-        gain = percent(held(case, Ordering.EDF), held(case, Ordering.FCFS))
-        found.append(
-            Row("ordering", case.name, "EDF over FCFS", "gain in %", gain, is_summary=True)
-        )
+        for ordering in (Ordering.EDF, Ordering.SLACK):
+            gain = percent(held(case, ordering), held(case, Ordering.FCFS))
+            name = f"{ordering.name} over FCFS"
+            found.append(Row("ordering", case.name, name, "gain in %", gain, is_summary=True))
     return found
 
 
@@ -59,4 +59,14 @@ def _key(case: Case, ordering: Ordering) -> str:
     return f"ordering {case.name} {ordering}"
 
 
-FIGURE = Figure(measurements, rows)
+LATE_TOO = (
+    "At the rates that are held the devices are nearly full. A little beyond them the queue grows "
+    "without end, and outlasts loose targets of 10 s as well: of Mistral-7B at 10.9 requests/s, "
+    "EDF lets 4.8 % of the urgent requests and 3.5 % of the loose ones miss their TTFT, FCFS "
+    "14.9 % and none. Found by varying: of Mistral-7B, EDF gains 7 % with targets thirty times "
+    "as loose, and 28 % with a hundred times (over 200 s). Qwen-14B has memory for few requests, "
+    "and gains 5 % with thirty times, too. Llama3.1-8B with its long prompts misses the time "
+    "between tokens (17 % of the urgent requests, and 0.1 % their TTFT), which no order changes."
+)
+
+FIGURE = Figure(measurements, rows, LATE_TOO)

@@ -66,8 +66,8 @@ def rows(values: Values) -> list[Row]:
 FULL_DEVICES = (
     "What comes by urgent requests is little here, as in `goodput`: nothing waits before the "
     "devices are full, and then an HP instance has no more room than any other. With one TTFT "
-    "target for all, the earliest deadline is who came first, and the shortest first is within "
-    "what two seeds differ. Found by varying: where the host takes 15 ms a step and 0.5 ms for "
+    "target for all, slack goes almost as arrivals do, and the shortest first is within what "
+    "two seeds differ. Found by varying: where the host takes 15 ms a step and 0.5 ms for "
     "each sequence, all orders are the paper's (2 LP + 1 HP over 1 LP + 2 HP by 3 % and over the "
     "shortest first by 2 %, 1 LP + 1 HP over two of vLLM by 3 % and of Sarathi by 14 %)."
 )
