@@ -172,19 +172,6 @@ def test_waiting_requests_are_prefilled_in_the_order_of_the_strategy(
     assert [p.request_id for p in scheduler.schedule(0.2).prefills] == expected
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"), [("vllm", ["short", "long"]), ("ascendra", ["long", "short"])]
-)
-def test_longer_prompt_that_comes_a_little_later_is_more_urgent_to_ascendra(
-    make_scheduler, make_request, strategy, expected
-):
-    """The prefill of the longer one takes 0.08 s more (section 3.3)."""
-    scheduler = make_scheduler(strategy)
-    scheduler.add_request(make_request("short", 0.0, 20), 0.2)
-    scheduler.add_request(make_request("long", 0.05, 400), 0.2)
-    assert [p.request_id for p in scheduler.schedule(0.2).prefills] == expected
-
-
 def test_request_in_mid_stream_is_prefilled_first(make_scheduler, make_request):
     for name, strategy in STRATEGIES.items():
         if strategy.hybrid_cache is HybridCache.VALUE:

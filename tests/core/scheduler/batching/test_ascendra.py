@@ -122,3 +122,16 @@ def test_hp_batch_holds_memory_back_by_the_lengths_still_expected(
     for seq in list(step.inputs.decoding.values()):
         step.inputs.decoding.expect(seq, seq.num_emitted + left)
     assert bool(step.plan().picks) is admitted
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"), [("vllm", ["short", "long"]), ("ascendra", ["long", "short"])]
+)
+def test_longer_prompt_that_comes_a_little_later_is_more_urgent_to_ascendra(
+    make_scheduler, make_request, strategy, expected
+):
+    """The prefill of the longer one takes 0.08 s more (section 3.3)."""
+    scheduler = make_scheduler(strategy)
+    scheduler.add_request(make_request("short", 0.0, 20), 0.2)
+    scheduler.add_request(make_request("long", 0.05, 400), 0.2)
+    assert [p.request_id for p in scheduler.schedule(0.2).prefills] == expected
