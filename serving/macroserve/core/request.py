@@ -27,6 +27,12 @@ class Slo:
         if not (self.ttft_s > 0 and self.tpot_s > 0 and has_tbt):
             raise ValueError(f"SLO targets must be positive, got {self}")
 
+    @property
+    def patience_s(self) -> float:
+        """Return the longest wait for a token after the first that is within the targets: the
+        target for each gap, or the one for their mean without it."""
+        return self.tpot_s if self.tbt_s is None else self.tbt_s
+
     def is_met(self, ttft_s: float, after_s: float, num_after: int, num_slow: int = 0) -> bool:
         """Return whether a response meets all targets, as seen by its reader.
 

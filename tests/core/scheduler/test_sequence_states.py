@@ -71,6 +71,16 @@ def test_sequence_continued_from_elsewhere_waits_for_the_next_token(make_sequenc
     assert make_sequence(slo=Slo(1.0, 0.1), streamed=3).patience_s == 0.1
 
 
+def test_sequence_with_a_target_for_each_gap_waits_for_that_between_tokens(make_sequence):
+    slo = Slo(1.0, 0.1, tbt_s=0.4)
+    assert make_sequence(slo=slo, streamed=3).patience_s == 0.4
+    seq = make_sequence(slo=slo)
+    seq.emit(1, now=seq.arrival_s + 0.9)
+    assert seq.patience_s == 0.4
+    seq.correct_first_token(seq.arrival_s + 0.8)
+    assert seq.patience_s == 0.4
+
+
 def test_sequence_without_its_cache_recomputes_up_to_the_last_token(make_sequence):
     seq = make_sequence(prompt=100)
     seq.num_computed, seq.num_slots = 100, 112

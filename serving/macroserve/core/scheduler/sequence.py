@@ -150,7 +150,9 @@ class Sequence:
         self.first_token_s = 0.0
         self.tpot_budget_until_s = 0.0
         self.pending_since_s = request.arrival_s
-        self.patience_s = self.tpot_s if self.is_streaming else self.deadline_s - self.arrival_s
+        self.patience_s = (
+            request.slo.patience_s if self.is_streaming else self.deadline_s - self.arrival_s
+        )
         self.cache = CacheKind.KV
         self.lender: Sequence | None = None
         self.num_borrowed = 0
@@ -220,7 +222,7 @@ class Sequence:
         else:
             self.first_token_s = self.tpot_budget_until_s = now
             self.tpot_budget_until_s -= self.tpot_s
-            self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
+            self.patience_s = self.request.slo.patience_s if now <= self.deadline_s else -inf
         self.correct_tokens(num_tokens)
         self.pending_since_s = now
 
@@ -237,7 +239,7 @@ class Sequence:
         if self.num_emitted == 1:
             self.pending_since_s = now
         self.first_token_s = now
-        self.patience_s = self.tpot_s if now <= self.deadline_s else -inf
+        self.patience_s = self.request.slo.patience_s if now <= self.deadline_s else -inf
 
     def forget_cache(self) -> None:
         """Drop its KV: everything up to the last token has to be recomputed."""
