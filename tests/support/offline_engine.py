@@ -154,8 +154,8 @@ class InstanceEngine(OfflineEngine):
         self._make_room = self._running.make_room
         self._running.make_room = self._preempting
 
-    def _preempting(self) -> list[Sequence]:
-        preempted = self._make_room()
+    def _preempting(self, chosen: list[Sequence] | None = None) -> list[Sequence]:
+        preempted = self._make_room(chosen)
         while self._leaving:
             which = self._leaving.pop()
             if candidates := list(self._running._preemptible()):

@@ -44,6 +44,7 @@ STRATEGIES: dict[str, Strategy] = {
             Ordering.FCFS,
             hybrid_cache=HybridCache.VALUE,
             tunables=frozenset({"late_value"}),
+            chooses_decodes=True,
         ),
         Strategy(
             "aptserve-s",
@@ -52,6 +53,7 @@ STRATEGIES: dict[str, Strategy] = {
             Ordering.FCFS,
             hybrid_cache=HybridCache.VALUE,
             tunables=frozenset({"chunk_tokens", "late_value"}),
+            chooses_decodes=True,
         ),
         Strategy(
             "econoserve",

@@ -89,6 +89,9 @@ class Strategy:
     """Whether a response waits for its own memory once its prompt is computed (EconoServe, section
     3)."""
     hybrid_cache: HybridCache = HybridCache.NEVER
+    chooses_decodes: bool = False
+    """Whether the batching policy chooses who gives up its cache when memory runs short (Apt-Serve,
+    section 5); elsewhere it is the latest arrival."""
     mean_slack: bool = False
     """Whether the mean saved TPOT pays for prefills, as in EcoServe, instead of the tenth
     percentile. The mean hides young requests behind old ones, so attainment falls at low load

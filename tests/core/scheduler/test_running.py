@@ -17,8 +17,8 @@ def names(sequences):
 def run_up(make_sequence):
     """Add decoding sequences that used up their blocks: ``(name, arrival, blocks)``."""
 
-    def build(num_blocks, *wanted, pause_when_full, prefilling=()):
-        running = Running(BlockLedger(num_blocks, 16), pause_when_full=pause_when_full)
+    def build(num_blocks, *wanted, prefilling=(), **policies):
+        running = Running(BlockLedger(num_blocks, 16), **policies)
         for ordinal, (name, arrival_s, blocks) in enumerate((*wanted, *prefilling)):
             prompt = 16 * blocks - 1
             seq = make_sequence(name, ordinal, arrival_s=arrival_s, prompt=prompt, new=200)
@@ -54,6 +54,22 @@ def test_sequence_that_arrived_last_preempts_itself(run_up):
     running.decoding["a"].num_slots = 99  # a has room; only b is short
     assert names(running.make_room()) == ["b"]
     assert names(running) == ["a"]
+
+
+def test_running_leaves_the_choice_to_the_policy_until_it_has_chosen(run_up):
+    holders = (("late", 9, 2), ("a", 1, 2), ("b", 2, 2))
+    running = run_up(7, *holders, pause_when_full=False, policy_preempts=True)
+    assert running.make_room() == []
+    assert names(running.decoding.short) == ["a", "b"]
+    assert names(running.make_room([running.decoding["a"]])) == ["a"]
+    assert names(running) == ["late", "b"] and not running.decoding.short
+
+
+def test_running_preempts_the_latest_beside_the_chosen_who_free_too_little(run_up):
+    holders = (("late", 9, 2), ("a", 1, 2), ("b", 2, 2), ("c", 3, 2))
+    running = run_up(8, *holders, pause_when_full=False, policy_preempts=True)
+    running.make_room()
+    assert names(running.make_room([running.decoding["b"]])) == ["b", "late"]
 
 
 def test_prompt_that_has_begun_can_be_preempted(run_up):

@@ -55,11 +55,20 @@ class Plan(NamedTuple):
     reason: str
     resumes: tuple[Resume, ...] = ()
     """The decodes among them that were paused."""
+    preempted: Many[Sequence] = ()
+    """Running requests that give up their caches first, where the policy chooses them."""
     slack_exhausted: bool = False
     """Whether prompts could begin or continue if the decodes had saved enough time."""
     stands: bool = False
     """Whether the policy would decide the same decodes, and nothing else, in every step until an
     event that ``standing`` lists, whatever the time."""
+
+    def without(self, preempted: list[Sequence]) -> "Plan":
+        """Return the plan without requests that have lost their caches since it was made."""
+        ids = {seq.request_id for seq in preempted}
+        decodes = tuple([request_id for request_id in self.decodes if request_id not in ids])
+        picks = [pick for pick in self.picks if pick.seq.request_id not in ids]
+        return self._replace(picks=picks, decodes=decodes)
 
     @property
     def kind(self) -> BatchKind:

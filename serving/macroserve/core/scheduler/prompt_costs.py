@@ -38,6 +38,13 @@ class PromptCosts:
         """Set the time of a preempted sequence's prefill; the others keep what they lose by it."""
         seq.prefill_s = self._prefill_s(seq)
 
+    def wait_again(self, preempted: list[Sequence], waiting: WaitingQueue) -> list[Sequence]:
+        """Let preempted sequences wait for their prefill; return them."""
+        for seq in preempted:
+            self.come_back(seq)
+            waiting.add(seq)
+        return preempted
+
     def renew(self, waiting: WaitingQueue) -> None:
         """Ask the prefix cache again for some of the waiting prompts, in turns: it has got or
         dropped blocks since."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Many
 from itertools import chain
 from typing import Self
 
@@ -20,6 +21,7 @@ class Running:
     pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
         (EconoServe, section 3.2: offload-free preemption). Otherwise the latest arrival gives up
         its KV and is computed again later (vLLM).
+    policy_preempts: who gives up its KV is left to the batching policy (Apt-Serve, section 5).
     queue_responses: a sequence pauses after its prefill until it is resumed with memory for its
         response, and again if it outruns that memory.
     num_drafts: drafted tokens that a decode verifies, as the engine is configured.
@@ -33,6 +35,7 @@ class Running:
         blocks: BlockLedger,
         *,
         pause_when_full: bool,
+        policy_preempts: bool = False,
         queue_responses: bool = False,
         num_drafts: int = 0,
     ) -> None:
@@ -45,6 +48,7 @@ class Running:
         self.moving: dict[str, Sequence] = {}
         self.adapters: Counter[str | None] = Counter()
         self._pause_when_full = pause_when_full
+        self._policy_preempts = policy_preempts
         self._queue_responses = queue_responses
         self._prefilled: dict[str, Sequence] = {}
         """Sequences that have more blocks than they need since their prompt is computed."""
@@ -68,6 +72,7 @@ class Running:
         return cls(
             blocks,
             pause_when_full=strategy.exact_kv,
+            policy_preempts=strategy.chooses_decodes,
             queue_responses=strategy.queues_responses,
             num_drafts=config.num_drafts,
         )
@@ -205,8 +210,11 @@ class Running:
         waits = self.paused and not self._queue_responses
         return bool(self.decoding.needs_slots or waits or self._prefilled)
 
-    def make_room(self) -> list[Sequence]:
+    def make_room(self, chosen: Many[Sequence] | None = None) -> list[Sequence]:
         """Give each decoding sequence a slot for its next token; return the preempted sequences.
+
+        chosen: those that the policy has chosen to preempt, before any other. If the choice is left
+            to it and it has not been asked yet (None), none is, and some stay ``decoding.short``.
 
         Paused sequences come first, unless they wait to be resumed, then the order of ``decoding``.
         Afterwards some sequence can run unless there is none: the earliest arrival is preempted
@@ -222,10 +230,13 @@ class Running:
             if self.blocks.give_back(seq.request_id):
                 del self._prefilled[seq.request_id]
                 self._resize(seq)
-        preempted: list[Sequence] = []
+        preempted = [self._preempt(seq) for seq in chosen or ()]
+        waits_for_policy = self._policy_preempts and chosen is None
         paused = () if self._queue_responses else tuple(self.paused.values())
         for seq in (*paused, *self.decoding.short):
             while seq.state is not State.WAITING and not self._extend(seq):
+                if waits_for_policy:
+                    break
                 borrowers = [b for b in seq.borrowers if b.state is not State.ENDING]
                 if borrowers:
                     preempted.append(self._preempt(borrowers[-1]))
@@ -248,14 +259,19 @@ class Running:
             or any(seq.num_tokens < seq.num_slots for seq in self.paused.values())
         )
 
+    def missing(self, seq: Sequence) -> int:
+        """Return the blocks that a sequence needs for its next token beyond its own; not above 0 if
+        it has enough."""
+        blocks, num_tokens = self.blocks, seq.num_tokens + 1
+        if seq.cache is CacheKind.HIDDEN:
+            needed = blocks.hidden_blocks(blocks.blocks_for(num_tokens))
+            return needed - blocks.held_by(seq.request_id)
+        return blocks.missing(seq.request_id, num_tokens)
+
     def _extend(self, seq: Sequence) -> bool:
         """Give a sequence the slots for its next token and let it continue, if blocks are free for
         it."""
-        blocks, num_tokens = self.blocks, seq.num_tokens + 1
-        missing = blocks.missing(seq.request_id, num_tokens)
-        if seq.cache is CacheKind.HIDDEN:
-            needed = blocks.hidden_blocks(blocks.blocks_for(num_tokens))
-            missing = needed - blocks.held_by(seq.request_id)
+        missing = self.missing(seq)
         if missing > self.blocks.free:
             return False
         if missing > 0:

@@ -175,10 +175,7 @@ class InstanceScheduler:
             self._planned = *again, decided_s, lambda _: again[1]
             return again[0]
         handed_back = self._give_up(now)
-        preempted = self.running.make_room()
-        for seq in preempted:
-            self._costs.come_back(seq)
-            self.waiting.add(seq)
+        preempted = self._costs.wait_again(self.running.make_room(), self.waiting)
         self._costs.renew(self.waiting)
         inputs = IterationInputs(
             now=now,
@@ -198,6 +195,9 @@ class InstanceScheduler:
         )
         candidates = Candidates(inputs)
         plan = self.config.strategy.batch(inputs, Admission(inputs, candidates))
+        if plan.preempted:
+            left_out = self._costs.wait_again(self.running.make_room(plan.preempted), self.waiting)
+            plan, preempted = plan.without(left_out), preempted + left_out
         self._admit(plan, now)
         if self._may_offload:
             leaving = due_to_offload(inputs, candidates)

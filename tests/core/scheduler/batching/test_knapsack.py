@@ -71,6 +71,11 @@ def test_knapsack_of_any_items_reaches_half_of_the_optimum(
     assert total >= optimum(items, num_blocks, penalty) / 2 - 1e-9
 
 
+def test_knapsack_fills_the_memory_beside_the_most_valuable_item() -> None:
+    items = [halved(float(value), num) for value, num in ((9, 2), (9, 2), (9, 2), (29, 7))]
+    assert choose(items, 9, inf) == {3: CacheKind.KV, 0: CacheKind.KV}
+
+
 def test_knapsack_with_memory_for_all_uses_no_hidden_cache() -> None:
     items = [halved(float(v), 4) for v in range(1, 5)]
     assert choose(items, 16, 0.1) == dict.fromkeys(range(4), CacheKind.KV)

@@ -2,9 +2,20 @@
 
 The value of a request is the time for which its reader has been waiting; the value of one that has
 missed its targets is close to zero, so that it does not make others miss theirs.
+
+A prefill iteration chooses among the waiting requests within the free memory, a decode iteration
+among the running ones within the whole pool. A running request cannot change its cache in place:
+the paper discards the cache and computes the other one in a prefill iteration (section 5, end). The
+same happens to a request that a decode iteration leaves out, since its memory goes to those that
+run. So a decode iteration decides whose caches are kept, and the next prefill iteration gives each
+of the others the kind that its own rule finds: keys and values come back as hidden states where
+memory is short. No request is left out and keeps its memory: all whose caches fit have a value.
+
+The paper counts no time for computing a cache again, so that any gain would discard one. Here all
+requests lose that time, as they lose the time to rebuild keys and values in equation 5.
 """
 
-from itertools import compress
+from collections.abc import Iterable
 from math import fsum
 
 from macroserve.core.scheduler.adapter_slots import AdapterSlots
@@ -19,65 +30,147 @@ NEXT_TO_NOTHING = 1e-6
 
 
 def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run prefills or decodes, whichever have waited longer in sum; choose prefills by value per
-    memory.
+    """Run prefills or decodes, whichever have waited longer in sum (section 5).
 
-    ``Running.make_room`` has reserved the memory of the decodes before, so all of them run.
+    Prefills are chosen by their value for their memory, and so are decodes when memory runs short.
     Bound: none for a request that becomes late while memory is short; it is served when others end.
     """
-    decodes = tuple(inputs.decoding)
-    waiting = list(inputs.waiting)
-    worths = _worths(*_waits(waiting), inputs)
-    if decodes and fsum(worths) <= fsum(_worths(*inputs.decoding.waits, inputs)):
-        return Plan((), decodes, "decodes have waited longer")
-    chosen = _chosen(waiting, worths, inputs, admission)
+    if inputs.decoding and not _prompts_are_urgent(inputs):
+        return _decode(inputs, admission, "decodes have waited longer")
+    chosen = _chosen_prompts(inputs, admission)
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True, chosen=chosen):
         return Plan(picks, (), "prompts have waited longer")
-    return Plan((), decodes, "no prompt to prefill")
+    return _decode(inputs, admission, "no prompt to prefill")
 
 
 def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all decodes, and as many of the chosen prompts' tokens as fill the chunk (section
-    6.7)."""
+    """Run decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7).
+
+    There is one type of iteration. Its decodes are those of a decode iteration of
+    ``aptserve_batch``; prompts begin in the memory beside them, and none begins in an iteration
+    that discards a cache.
+    """
+    plan = _decode(inputs, admission, "decodes and a chunk of the chosen prompts")
+    chosen = {} if plan.preempted else _chosen_prompts(inputs, admission)
     budget = min(inputs.config.tuning.chunk_tokens, inputs.config.max_batch_tokens)
-    waiting = list(inputs.waiting)
-    chosen = _chosen(waiting, _worths(*_waits(waiting), inputs), inputs, admission)
-    picks = admission.pick(budget - inputs.tokens_of(len(inputs.decoding)), chosen=chosen)
-    return Plan(picks, tuple(inputs.decoding), "decodes and a chunk of the chosen prompts")
+    picks = admission.pick(budget - inputs.tokens_of(len(plan.decodes)), chosen=chosen)
+    return plan._replace(picks=picks)
 
 
-def _waits(seqs: list[Sequence]) -> tuple[list[float], list[float]]:
-    """Return the start and the patience of each wait, seconds, like ``Decoding.waits``."""
-    return [seq.pending_since_s for seq in seqs], [seq.patience_s for seq in seqs]
+def _prompts_are_urgent(inputs: IterationInputs) -> bool:
+    """Return whether prompts have waited longer than decodes, each in sum and with the fallback."""
+    waiting, now = inputs.waiting, inputs.now
+
+    def worth(since_s: list[float], patience_s: list[float]) -> float:
+        pending_s = [now - each_s for each_s in since_s]
+        late = [each_s > most_s for each_s, most_s in zip(pending_s, patience_s, strict=True)]
+        return fsum(_with_fallback(pending_s, late, inputs))
+
+    prompts_s = worth([s.pending_since_s for s in waiting], [s.patience_s for s in waiting])
+    return prompts_s > worth(*inputs.decoding.waits)
 
 
-def _worths(since_s: list[float], patience_s: list[float], inputs: IterationInputs) -> list[float]:
-    """Return the value of one iteration for each request, seconds (the first term of equation 5,
-    with the fallback)."""
-    now, late_value = inputs.now, max(inputs.config.tuning.late_value, NEXT_TO_NOTHING)
-    worths: list[float] = []
-    for index, since in enumerate(since_s):
-        pending_s = now - since
-        worths.append(late_value * pending_s if pending_s > patience_s[index] else pending_s)
-    return worths
-
-
-def _chosen(
-    waiting: list[Sequence], worths: list[float], inputs: IterationInputs, admission: Admission
-) -> dict[Sequence, CacheKind]:
+def _chosen_prompts(inputs: IterationInputs, admission: Admission) -> dict[Sequence, CacheKind]:
     """Choose the waiting requests to begin, the most valuable for their memory first.
 
     A request that was just preempted waits for an iteration, although its hidden cache might fit,
     and one without a slot for its adapter waits for that.
     """
+    waiting = list(inputs.waiting)
     if inputs.preempted or inputs.config.max_adapters:
         fit = AdapterSlots(inputs).fit
-        stays = [seq not in inputs.preempted and fit(seq) for seq in waiting]
-        waiting, worths = list(compress(waiting, stays)), list(compress(worths, stays))
+        waiting = [seq for seq in waiting if seq not in inputs.preempted and fit(seq)]
+    pending_s = [inputs.now - seq.pending_since_s for seq in waiting]
+    is_late = [inputs.now - seq.pending_since_s > seq.patience_s for seq in waiting]
     blocks = inputs.running.blocks
     needs = admission.reservations(waiting)
-    items = Items(worths, needs, [blocks.hidden_blocks(num) for num in needs])
-    num_requests = len(inputs.waiting) + len(inputs.running)
-    penalty = num_requests * inputs.latency.rebuild_s(blocks.block_size)
+    items = Items(
+        _with_fallback(pending_s, is_late, inputs), needs, [blocks.hidden_blocks(n) for n in needs]
+    )
+    penalty = _num_requests(inputs) * inputs.latency.rebuild_s(blocks.block_size)
     chosen = choose(items, blocks.free, penalty)
     return {waiting[index]: cache for index, cache in chosen.items()}
+
+
+def _decode(inputs: IterationInputs, admission: Admission, reason: str) -> Plan:
+    """Run the decodes whose caches are kept, or the prompts under way if there is none.
+
+    With a slot for each next token and no hidden states, all of them run at once.
+    """
+    decoding = inputs.decoding
+    left_out: list[Sequence] = []
+    if decoding.short:
+        left_out = _left_out(inputs)
+    elif decoding.num_hidden_tokens and not inputs.waiting:
+        left_out = _worth_keys_and_values(inputs)
+    plan = Plan((), tuple(decoding), reason, preempted=left_out).without(left_out)
+    if not plan.decodes:
+        begun = admission.pick(inputs.config.max_batch_tokens, whole=True, chosen={})
+        return plan._replace(picks=begun)
+    return plan
+
+
+def _left_out(inputs: IterationInputs) -> list[Sequence]:
+    """Return the running requests that give up their caches, since the next tokens of all of them
+    exceed the pool.
+
+    A cache that is kept saves all requests the time to compute it again. To discard one in order to
+    make it smaller saves less memory in this iteration than to leave it out, and takes the same
+    time, so that each request is offered the cache that it has.
+    """
+    decoding, running, latency = inputs.decoding, inputs.running, inputs.latency
+    since_s, patience_s = decoding.waits
+    seqs, num_requests = list(decoding.values()), _num_requests(inputs)
+    worths: list[float] = []
+    is_late: list[bool] = []
+    for index, seq in enumerate(seqs):
+        saved_s = _recompute_s(seq, inputs)
+        if seq.cache is CacheKind.HIDDEN:
+            saved_s -= latency.rebuild_s(seq.num_tokens)
+        pending_s = inputs.now - since_s[index]
+        worths.append(pending_s + num_requests * saved_s)
+        is_late.append(pending_s > patience_s[index])
+    held = [running.blocks.held_by(seq.request_id) for seq in seqs]
+    needs = [num + max(0, running.missing(seq)) for num, seq in zip(held, seqs, strict=True)]
+    items = Items(_with_fallback(worths, is_late, inputs), needs, needs)
+    kept = choose(items, running.blocks.free + sum(held), 0.0)
+    return [seq for index, seq in enumerate(seqs) if index not in kept]
+
+
+def _worth_keys_and_values(inputs: IterationInputs) -> list[Sequence]:
+    """Return the running request whose hidden states keys and values should replace, if there is
+    one.
+
+    To rebuild them in each step that is left has to take longer than to compute them once, and
+    memory has to suffice for all tokens that are expected, so that it does not run short again.
+    Those who wait would take that memory, so nobody may.
+    """
+    running, latency = inputs.running, inputs.latency
+    free = running.blocks.free - running.blocks.mean_blocks_for(running.num_remaining)
+    if free <= 0:
+        return []
+    hidden = [seq for seq in inputs.decoding.values() if seq.cache is CacheKind.HIDDEN]
+    seq = max(hidden, key=lambda seq: seq.num_remaining)
+    if running.blocks.blocks_for(seq.num_tokens) > free:
+        return []
+    rebuild_s = seq.num_remaining * latency.rebuild_s(seq.num_tokens)
+    return [seq] if rebuild_s > _recompute_s(seq, inputs) else []
+
+
+def _num_requests(inputs: IterationInputs) -> int:
+    """Return the requests that a longer step delays, |W| + |R| in equation 5."""
+    return len(inputs.waiting) + len(inputs.running)
+
+
+def _recompute_s(seq: Sequence, inputs: IterationInputs) -> float:
+    """Return the time to compute a running request's cache again, seconds."""
+    return inputs.latency.batched_prefill_s(seq.num_tokens, inputs.config.max_batch_tokens)
+
+
+def _with_fallback(
+    worths: list[float], is_late: Iterable[bool], inputs: IterationInputs
+) -> list[float]:
+    """Return the values with those of late requests next to nothing, or lowered by the decay
+    factor (sections 4.2 and 6.6)."""
+    late_value = max(inputs.config.tuning.late_value, NEXT_TO_NOTHING)
+    return [late_value * w if late else w for w, late in zip(worths, is_late, strict=True)]

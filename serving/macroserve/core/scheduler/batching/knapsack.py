@@ -28,8 +28,9 @@ def choose(items: Items, num_blocks: int, penalty: float) -> dict[int, CacheKind
     penalty: value lost for each block of KV that is not kept (equation 8).
 
     The result is the better of two (section 5): the greedy one, which spends memory where a block
-    gains most, and the most valuable single request. It reaches at least half of the optimum. O(n
-    log n), on plain lists: compiled, they are faster than arrays for any number of items.
+    gains most, and the most valuable single request, beside which others run that still fit. It
+    reaches at least half of the optimum. O(n log n), on plain lists: compiled, they are faster than
+    arrays for any number of items.
     """
     # Memory is spent on an item's first cache, or to turn its hidden cache into a KV cache. An
     # offer is the index of an item for a KV cache, or its complement for a hidden one.
@@ -73,10 +74,14 @@ def choose(items: Items, num_blocks: int, penalty: float) -> dict[int, CacheKind
         total += items.values[index]
         if cache is CacheKind.HIDDEN:
             total -= penalty * items.kv_blocks[index]
-    if most_alone > total:
-        fits = items.kv_blocks[alone] <= num_blocks
-        return {alone: CacheKind.KV if fits else CacheKind.HIDDEN}
-    return chosen
+    if most_alone <= total:
+        return chosen
+    fits = items.kv_blocks[alone] <= num_blocks
+    needed = items.kv_blocks[alone] if fits else items.hidden_blocks[alone]
+    others = [place for place, index in enumerate(offers) if index not in (alone, ~alone)]
+    offers, gains = [offers[place] for place in others], [gains[place] for place in others]
+    beside = _greedy(items, offers, gains, num_blocks - needed, least)
+    return {alone: CacheKind.KV if fits else CacheKind.HIDDEN, **beside}
 
 
 def _greedy(
