@@ -117,6 +117,28 @@ def decide(make_config, make_sequence, make_latency):
     return build
 
 
+# -- type of the iteration
+
+
+def test_late_prompts_count_their_whole_wait_in_the_type_of_iteration(decide):
+    decodes = [Decode("a", 20, pending_s=3.0), Decode("b", 20, pending_s=3.0)]
+    late = Slo(ttft_s=5.0, tpot_s=30.0)
+    assert decide("aptserve", *decodes, free=99, waiting=[7.0], slo=late).kind is BatchKind.PREFILL
+    assert decide("aptserve", *decodes, free=99, waiting=[6.0], slo=late).kind is BatchKind.DECODE
+
+
+def test_late_decodes_count_their_whole_wait_in_the_type_of_iteration(decide):
+    late = Slo(ttft_s=5.0, tpot_s=0.1)
+    decode = Decode("a", 20, pending_s=3.0)
+    assert decide("aptserve", decode, free=99, waiting=[2.9], slo=late).kind is BatchKind.DECODE
+
+
+def test_begun_prompt_counts_in_the_type_of_iteration(decide):
+    decode = Decode("a", 20, pending_s=1.0)
+    assert decide("aptserve", decode, free=99, begun=1.1).prefills == {"begun": CacheKind.KV}
+    assert decide("aptserve", decode, free=99, begun=0.9).decodes == ["a"]
+
+
 # -- decode iteration: who is left out
 
 

@@ -41,9 +41,9 @@ def test_batching_with_only_prompts_prefills_them(compose, strategy, pool):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_admission_of_begun_prompts_comes_first_and_needs_no_seat(compose, strategy):
-    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], max_num_seqs=2)
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50], begun_s=0.95, max_num_seqs=2)
     assert picks == [("b0", 50)]
-    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50, 60])
+    _, picks, _, _ = compose(strategy, [9.0], [100], begun=[50, 60], begun_s=0.5)
     assert [name for name, _ in picks][:2] == ["b0", "b1"]
 
 

@@ -58,16 +58,17 @@ def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Pla
 
 
 def _prompts_are_urgent(inputs: IterationInputs) -> bool:
-    """Return whether prompts have waited longer than decodes, each in sum and with the fallback."""
-    waiting, now = inputs.waiting, inputs.now
+    """Return whether prompts have waited longer than decodes, each in sum.
 
-    def worth(since_s: list[float], patience_s: list[float]) -> float:
-        pending_s = [now - each_s for each_s in since_s]
-        late = [each_s > most_s for each_s, most_s in zip(pending_s, patience_s, strict=True)]
-        return fsum(_with_fallback(pending_s, late, inputs))
-
-    prompts_s = worth([s.pending_since_s for s in waiting], [s.patience_s for s in waiting])
-    return prompts_s > worth(*inputs.decoding.waits)
+    Late ones count in full: the fallback of section 4.2 lowers the value of a request, not its
+    pending time.
+    """
+    prompts = [*inputs.waiting, *inputs.running.prefilling.values()]
+    if not prompts:
+        return False
+    now, (since_s, _) = inputs.now, inputs.decoding.waits
+    waited_s = fsum([now - seq.pending_since_s for seq in prompts])
+    return waited_s > fsum([now - each_s for each_s in since_s])
 
 
 def _chosen_prompts(inputs: IterationInputs, admission: Admission) -> dict[Sequence, CacheKind]:
