@@ -355,6 +355,8 @@ class SimulatedInstance:
         num_decodes = len(batch.decodes)
         if num_decodes < len(self._records):
             return 1
+        if self._decoding.num_hidden and self.policy.config.strategy.chooses_decodes:
+            return 1  # any iteration may give hidden states up for keys and values
         blocks_each = self._num_groups * (MAX_RUN_STEPS // self._block_size + 2)
         if num_decodes * blocks_each > self._free_blocks:
             return 1

@@ -168,7 +168,7 @@ def test_decodes_without_memory_leave_out_the_least_wait_for_its_memory(decide, 
 
 
 def test_decodes_without_memory_keep_the_cache_that_takes_longest_to_compute(decide):
-    """Of two caches of four blocks, hidden states hold twice as many tokens."""
+    """Hidden states hold twice as many tokens in as many blocks."""
     kv, hidden = Decode("kv", 64, pending_s=0.0), Decode("hidden", 128, HIDDEN, pending_s=0.0)
     for running in ((kv, hidden), (hidden, kv)):
         assert decide("aptserve", *running).preempted == ["kv"]
@@ -274,7 +274,7 @@ def test_running_keys_and_values_come_back_as_hidden_states_when_memory_runs_sho
 
 @pytest.mark.parametrize(("num_running", "hides"), [(0, True), (20, False)])
 def test_hidden_states_are_not_worth_the_time_that_many_requests_lose(decide, num_running, hides):
-    """Two prompts of eight blocks wait for a second each, and memory is for one and a half."""
+    """Memory suffices for one and a half of two prompts that have waited for a second."""
     running = [Decode(f"r{i}", 20, pending_s=0.0) for i in range(num_running)]
     outcome = decide("aptserve", *running, free=12, waiting=[1.0, 1.0], rho_s=1e-3)
     assert len(outcome.prefills) == 1 + hides
