@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from macroserve.core.tuning import Tuning
 from macroserve.papers import aptserve
 
 BEYOND = {"ShareGPT": (3.0, 40.0), "HumanEval": (16.0, 15.0), "LongBench": (2.0, 40.0)}
@@ -18,7 +19,7 @@ def attainment(
     """Return the attainment of OPT-13B for a load."""
     experiment = aptserve.experiment("OPT-13B", name, variant)
     if chunk_tokens is not None:
-        scenario = replace(experiment.scenario, chunk_tokens=chunk_tokens)
+        scenario = replace(experiment.scenario, tuning=Tuning(chunk_tokens=chunk_tokens))
         experiment = replace(experiment, scenario=scenario)
     return experiment.serve(rate, duration_s).attainment
 
