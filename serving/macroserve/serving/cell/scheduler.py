@@ -25,11 +25,12 @@ from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.prefixes import HeldKey
 from macroserve.core.routing.queue_wait import least_wait_s
 from macroserve.core.scaling.load import LoadReport
+from macroserve.core.scaling.load_recorder import LoadRecorder
 from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.instance_connection import InstanceConnection
-from macroserve.serving.cell.load import LoadRecorder, UtilizationMeter
+from macroserve.serving.cell.utilization import UtilizationMeter
 from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session
 from macroserve.serving.security.key_source import LiveKeys

@@ -12,8 +12,8 @@ import msgspec
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.scaling.load import LoadReport
+from macroserve.core.scaling.load_recorder import aged, total
 from macroserve.serving.admin import ANSWER_TIMEOUT
-from macroserve.serving.cell.load import aged, total
 from macroserve.serving.security.calls import to
 
 

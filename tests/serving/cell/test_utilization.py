@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.serving.cell.load import WINDOW_S, UtilizationMeter
+from macroserve.serving.cell.utilization import WINDOW_S, UtilizationMeter
 
 
 def test_utilization_without_instances_is_zero() -> None:

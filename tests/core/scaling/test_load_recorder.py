@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.scaling.load import LoadBucket, LoadReport
+from macroserve.core.scaling.load_recorder import (
+    NUM_BUCKETS,
+    SAMPLE_SIZE,
+    LoadRecorder,
+    aged,
+    total,
+)
 from macroserve.core.shapes import DeviceShape
-from macroserve.serving.cell.load import NUM_BUCKETS, SAMPLE_SIZE, LoadRecorder, aged, total
 
 START_S = 1000.5
 

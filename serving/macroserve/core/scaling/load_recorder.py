@@ -1,9 +1,9 @@
-"""The recent load of a cell: rates and lengths of its requests, for forecasts and simulations."""
+"""The load recorder counts the recent requests of a cell, for forecasts and simulations."""
 
-import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +13,16 @@ from macroserve.core.scaling.load import LoadBucket, LoadReport
 BUCKET_S = 10
 NUM_BUCKETS = 60
 SAMPLE_SIZE = 256
+
+T = TypeVar("T")
+
+
+class Chance(Protocol):
+    """A chance draws random numbers; a ``random.Random`` is one."""
+
+    def random(self) -> float: ...
+    def randrange(self, stop: int, /) -> int: ...
+    def sample(self, population: Sequence[T], k: int, /) -> list[T]: ...
 
 
 _Sampled = tuple[tuple[int, int], str]
@@ -34,7 +44,7 @@ class LoadRecorder:
     start_s: time of the start on the clock of every ``now``, seconds.
     """
 
-    def __init__(self, start_s: float, chance: random.Random) -> None:
+    def __init__(self, start_s: float, chance: Chance) -> None:
         self._start_s = start_s
         self._chance = chance
         self._seconds: deque[_Second] = deque()
@@ -98,7 +108,7 @@ def aged(report: LoadReport, age_s: float) -> LoadReport:
     return _with_sample(msgspec.structs.replace(report, buckets=kept), sample)
 
 
-def total(reports: Sequence[LoadReport], chance: random.Random) -> LoadReport:
+def total(reports: Sequence[LoadReport], chance: Chance) -> LoadReport:
     """Return the sum over cells; of the lengths a sample in which each cell has the share of its
     requests. The latency model is the first that is told.
 
@@ -128,7 +138,7 @@ def _sample_of(report: LoadReport) -> list[_Sampled]:
     return [*zip(report.lengths, classes, strict=False)]
 
 
-def _joined(reports: Iterable[LoadReport], chance: random.Random) -> list[_Sampled]:
+def _joined(reports: Iterable[LoadReport], chance: Chance) -> list[_Sampled]:
     sampled = [report for report in reports if report.lengths]
     weights = [1 + sum(bucket.requests for bucket in report.buckets) for report in sampled]
     sample: list[_Sampled] = []
@@ -136,46 +146,3 @@ def _joined(reports: Iterable[LoadReport], chance: random.Random) -> list[_Sampl
         share = round(SAMPLE_SIZE * weight / sum(weights))
         sample += chance.sample(_sample_of(report), min(share, len(report.lengths)))
     return sample
-
-
-WINDOW_S = 15
-"""About as long as Prometheus waits between two looks."""
-
-
-class UtilizationMeter:
-    """An instance is busy from a status that shows a request, running or waiting, until one that
-    shows none; it is counted as long as it is in sight."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[bool, float]] = {}
-        self._busy_s = 0.0
-        self._time_s = 0.0
-        self._history: deque[tuple[float, float]] = deque([(0.0, 0.0)], maxlen=WINDOW_S + 1)
-
-    def observe(self, name: str, busy: bool, now: float) -> None:
-        """Take an instance's newest status. The clock never goes back."""
-        self._advance(name, now)
-        self._last[name] = busy, now
-
-    def forget(self, name: str) -> None:
-        """Leave out an instance that is gone."""
-        self._last.pop(name, None)
-
-    def tick(self, now: float) -> None:
-        """Bring all instances up to ``now``; the caller does so every second."""
-        for name in self._last:
-            self._advance(name, now)
-        self._history.append((self._busy_s, self._time_s))
-
-    @property
-    def share(self) -> float:
-        """Return the busy share of the last WINDOW_S seconds, 0 to 1; 0 without any instance."""
-        (busy_from, time_from), (busy_s, time_s) = self._history[0], self._history[-1]
-        return (busy_s - busy_from) / (time_s - time_from) if time_s > time_from else 0.0
-
-    def _advance(self, name: str, now: float) -> None:
-        if name in self._last:
-            busy, since = self._last[name]
-            self._time_s += now - since
-            self._busy_s += now - since if busy else 0.0
-            self._last[name] = busy, now
