@@ -6,7 +6,7 @@ from support.scaled_deployment import AUTOSCALED, World, load_of, told
 
 from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import CapacityEstimate
-from macroserve.operator.plan import load_signals
+from macroserve.core.scaling.signals import STALE_S
 from macroserve.operator.plan.autoscaler import needs_load
 
 MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
@@ -61,7 +61,7 @@ async def test_ratio_that_is_given_or_useless_is_not_simulated(spec, ratio):
 
 
 async def test_ratio_is_kept_while_the_load_is_not_known(open_world):
-    for world_load in (None, load_of(num_buckets=0), load_of(age_s=load_signals.STALE_S + 1)):
+    for world_load in (None, load_of(num_buckets=0), load_of(age_s=STALE_S + 1)):
         open_world.load = world_load
         assert (await open_world.reconcile()).high_priority_ratio == pytest.approx(1 / 3)
 

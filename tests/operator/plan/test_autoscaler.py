@@ -20,6 +20,7 @@ from support.scaled_deployment import (
 
 from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import SETTLE_S
+from macroserve.core.scaling.signals import STALE_S
 from macroserve.operator.observe.target import Change
 from macroserve.operator.plan import load_signals
 from macroserve.operator.plan.autoscaler import METRICS_MISSING
@@ -177,9 +178,9 @@ async def test_target_without_an_answer_of_the_head_holds_even_under_an_alert(wo
 async def test_target_with_an_outdated_load_holds(world):
     world.load = load_of(num_buckets=0)
     assert "yet to be counted" in await every_hold(world)
-    world.load = load_of(age_s=load_signals.STALE_S + 1)
+    world.load = load_of(age_s=STALE_S + 1)
     assert "too long ago" in await every_hold(world)
-    world.load = load_of(0, age_s=load_signals.STALE_S + 1)
+    world.load = load_of(0, age_s=STALE_S + 1)
     await every_hold(world)
 
 

@@ -7,14 +7,10 @@ from support.reconcile_results import cell, manifest, observation
 from support.scaled_deployment import load_of, told
 
 from macroserve.api.messages import Report
+from macroserve.core.scaling.signals import FEWEST_FINISHED
 from macroserve.core.strategy import Ordering
 from macroserve.core.tuning import Tuning
-from macroserve.operator.plan.load_signals import (
-    FEWEST_FINISHED,
-    design,
-    is_below_target,
-    start_s,
-)
+from macroserve.operator.plan.load_signals import design, is_below_target, start_s
 
 CLASSES = [
     {"name": "chat", "ttft": "1s", "tpot": "50ms", "attainment": 0.95},

@@ -28,6 +28,7 @@ from macroserve.core.scaling.autoscale import (
     resume,
 )
 from macroserve.core.scaling.load import LoadReport
+from macroserve.core.scaling.signals import load_signals as signals_of
 from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Observation
@@ -39,7 +40,6 @@ from macroserve.sim.capacity.capacity import need
 from macroserve.sim.capacity.pools import best_ratio
 from macroserve.sim.capacity.traffic import expected
 
-CALLS_FOR_MORE = ("MacroserveSLOAttainmentLow", "MacroserveQueuesLate")
 METRICS_MISSING = "MacroserveMetricsMissing"
 
 
@@ -138,27 +138,24 @@ class Autoscaler:
 
     def _signals(self, key: Key, observation: Observation, load: LoadReport | None) -> LoadSignals:
         firing = self._alerts.firing(key)
-        ready = load_signals.num_ready(observation)
-        alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
         alerts_missing = None
         if METRICS_MISSING in firing:
             alerts_missing = f"{METRICS_MISSING} fires."
         elif self._alerts.is_silent:
             alerts_missing = "Nothing is heard from Alertmanager."
         unknown = load_signals.unknown(observation, load)
-        if unknown or load is None:
-            return LoadSignals(
-                ready=ready, alert=alert, unknown=unknown, alerts_missing=alerts_missing
-            )
-        is_idle = load_signals.is_idle(observation, load)
-        findings = None if is_idle else self._findings(key, observation, load)
-        return LoadSignals(
-            ready=ready,
-            alert=alert,
-            need=findings.need if findings else None,
+        is_idle, findings = False, None
+        if load is not None and not unknown:
+            is_idle = load_signals.is_idle(observation, load)
+            findings = None if is_idle else self._findings(key, observation, load)
+        return signals_of(
+            ready=load_signals.num_ready(observation),
+            firing=firing,
+            alerts_missing=alerts_missing,
+            unknown=unknown,
             idle=is_idle,
             below_target=load_signals.is_below_target(observation.manifest, observation.report),
-            alerts_missing=alerts_missing,
+            need=findings.need if findings else None,
         )
 
     def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:

@@ -7,19 +7,15 @@ from macroserve.api.manifest import Manifest
 from macroserve.api.messages import Report
 from macroserve.core.engine_sizes import SMALL
 from macroserve.core.request import DEFAULT_CLASS
+from macroserve.core.scaling import signals
 from macroserve.core.scaling.load import LoadReport
+from macroserve.core.scaling.signals import uncounted
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
 from macroserve.operator.observe.observation import Observation
 from macroserve.sim.capacity.scale_down_check import InstanceModel
 from macroserve.sim.instance import FixedLatencyModel
-
-STALE_S = 60.0
-"""A load that ended longer ago says nothing of the present one."""
-
-FEWEST_FINISHED = 10
-"""The attainment of fewer requests is left to chance."""
 
 
 def unknown(observation: Observation, load: LoadReport | None) -> str | None:
@@ -28,30 +24,19 @@ def unknown(observation: Observation, load: LoadReport | None) -> str | None:
         return "The head does not answer, so that the load is not known."
     if load is None:
         return "The head does not tell what was asked for lately."
-    if not load.buckets:
-        return "The load has yet to be counted."
-    if load.buckets[0].age_s > STALE_S:
-        return "The load was last counted too long ago."
-    return None
+    return uncounted(load)
 
 
 def is_idle(observation: Observation, load: LoadReport) -> bool:
     """Return whether no requests came in the minutes of ``load``, and none run now."""
-    num_asked = sum(bucket.requests for bucket in load.buckets)
-    cells = [report.cell for report in observation.cells]
-    return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
+    return signals.is_idle(load, [report.cell for report in observation.cells])
 
 
 def is_below_target(manifest: Manifest, report: Report | None) -> bool:
     """Return whether the attainment of the last minute was below the target, in any SLO class."""
     goals = {each.name: each.attainment for each in manifest.slo_classes}
     goals[DEFAULT_CLASS] = manifest.spec.slo.attainment
-    ended = recent_by_class(report.cells if report else ())
-    return any(
-        found.finished >= FEWEST_FINISHED and found.attained < goals[name] * found.finished
-        for name, found in ended.items()
-        if name in goals
-    )
+    return signals.is_below_target(recent_by_class(report.cells if report else ()), goals)
 
 
 def num_waiting(observation: Observation) -> int:

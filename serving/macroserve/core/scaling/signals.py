@@ -1,0 +1,73 @@
+"""The load signals are derived from alerts, from the reported load, and from the cells' views."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from macroserve.core.scaling.autoscale import CapacityEstimate, LoadSignals
+from macroserve.core.scaling.load import LoadReport
+from macroserve.core.status import CellView, Ended
+
+ATTAINMENT_LOW = "MacroserveSLOAttainmentLow"
+QUEUES_LATE = "MacroserveQueuesLate"
+CALLS_FOR_MORE = (ATTAINMENT_LOW, QUEUES_LATE)
+"""Names of the alerts that ask for more instances."""
+
+STALE_S = 60.0
+"""A load that ended longer ago says nothing of the present one."""
+
+FEWEST_FINISHED = 10
+"""The attainment of fewer requests is left to chance."""
+
+
+def load_signals(
+    *,
+    ready: int,
+    firing: Collection[str],
+    alerts_missing: str | None,
+    unknown: str | None,
+    idle: bool,
+    below_target: bool,
+    need: CapacityEstimate | None,
+) -> LoadSignals:
+    """Return the signals of one moment; see ``LoadSignals``.
+
+    firing: names of the alerts that fire for the MacroInstance.
+    """
+    alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
+    if unknown:
+        return LoadSignals(ready=ready, alert=alert, unknown=unknown, alerts_missing=alerts_missing)
+    return LoadSignals(
+        ready=ready,
+        alert=alert,
+        need=None if idle else need,
+        idle=idle,
+        below_target=below_target,
+        alerts_missing=alerts_missing,
+    )
+
+
+def uncounted(load: LoadReport) -> str | None:
+    """Return why a load says nothing of the present one, as a sentence, or None if it does."""
+    if not load.buckets:
+        return "The load has yet to be counted."
+    if load.buckets[0].age_s > STALE_S:
+        return "The load was last counted too long ago."
+    return None
+
+
+def is_idle(load: LoadReport, cells: Iterable[CellView]) -> bool:
+    """Return whether no requests came in the minutes of ``load``, and none run now."""
+    num_asked = sum(bucket.requests for bucket in load.buckets)
+    return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
+
+
+def is_below_target(ended: Mapping[str, Ended], goals: Mapping[str, float]) -> bool:
+    """Return whether the attainment was below the goal, in any SLO class.
+
+    ended: requests that ended in the last minute, by class.
+    goals: attainment to reach, by class; classes without one are ignored.
+    """
+    return any(
+        found.finished >= FEWEST_FINISHED and found.attained < goals[name] * found.finished
+        for name, found in ended.items()
+        if name in goals
+    )
