@@ -91,7 +91,7 @@ def growing(engine):
         spec = engine("ecoserve")
         router = FleetRouter(spec, 2, Bounds(2, 3))
         growth = Growth(router, **options)
-        return Simulation(router, spec.config, growth=growth), growth
+        return Simulation(router, spec.config, control=growth), growth
 
     return build
 

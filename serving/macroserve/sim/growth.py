@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from macroserve.sim.device import SimRequest
+from macroserve.sim.fleet_control import FleetControl
 from macroserve.sim.results import RunResult
 from macroserve.sim.router import FleetRouter
 
@@ -16,11 +18,7 @@ class Reading(NamedTuple):
     num_cells: int
 
 
-class GrowthDue(NamedTuple):
-    """The event that the fleet is read, and may grow."""
-
-
-class Growth:
+class Growth(FleetControl):
     """The rule adds an instance to a fleet whenever too few requests were within their targets.
 
     goal: The attainment below which an instance is added.
@@ -49,3 +47,6 @@ class Growth:
         self.readings.append(Reading(now, attainment, num, len(self._fleet.cells)))
         if attainment < self._goal and num < self._max_instances:
             self._fleet.grow(num + 1, now)
+
+    def ended(self, request: SimRequest, now: float, *, refused: bool) -> None:
+        """Do nothing: the results so far tell the attainment."""

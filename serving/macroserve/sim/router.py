@@ -4,7 +4,7 @@ plans."""
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from macroserve.core.routing.decision import RouteRequest
+from macroserve.core.routing.decision import RouteDecision, RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.overall import OverallScheduler
 from macroserve.core.scaling.decisions import Add, Cell, Decision, SetPool, Split, apply
@@ -72,7 +72,68 @@ class CellRouter(Router):
         return (self._ledger,)
 
 
-class FleetRouter(Router):
+class CellsRouter(Router):
+    """The router of several cells, which chooses a cell as ingresses do and an instance there."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        super().__init__()
+        self._spec = spec
+        self._overall = OverallScheduler(spec.config.strategy)
+        self._ledgers: dict[str, CellLedger] = {}
+        self._homes: dict[str, CellLedger] = {}
+
+    def assign(self, request: RouteRequest, now: float) -> str | None:
+        """Choose the first cell in which the request can be in time, else the first that takes it,
+        as ingresses do."""
+        views = {name: ledger.cell_view(name) for name, ledger in self._ledgers.items()}
+        for name, ignore_constraints in self._overall.attempts([*views.values()], request, now):
+            ledger = self._ledgers[name]
+            decision = ledger.assign(request, now, ignore_constraints=ignore_constraints)
+            if decision.instance is not None:
+                self._overall.note(views[name], request)
+                self._placed(name, request, decision, now)
+                return decision.instance
+        return None
+
+    def ledger(self, instance: str) -> CellLedger:
+        return self._homes[instance]
+
+    @property
+    def ledgers(self) -> Collection[CellLedger]:
+        return self._ledgers.values()
+
+    def _placed(
+        self, cell: str, request: RouteRequest, decision: RouteDecision, now: float
+    ) -> None:
+        """Take note of a request that was placed."""
+
+    def _add(self, name: str, cell: str, pool: Pool, now: float) -> None:
+        """Let a new instance serve in a cell."""
+        self.instances[name] = SimulatedInstance(name, pool, self._spec)
+        self._join(name, cell, now)
+
+    def _move(self, name: str, former: str, cell: str, now: float) -> None:
+        """Move an instance to another cell; it goes on serving."""
+        held = self._homes[name].release(name)
+        self._join(name, cell, now)
+        self._homes[name].take_prefixes(name, held)
+        self._overall.left(former, held)
+        self._overall.arrived(cell, held)
+
+    def _set_pool(self, name: str, pool: Pool) -> None:
+        self.instances[name].policy.set_pool(pool)
+        self._homes[name].set_pool(name, pool)
+
+    def _join(self, name: str, cell: str, now: float) -> None:
+        config = self._spec.config
+        ledger = self._ledgers.setdefault(cell, CellLedger(config.strategy))
+        self._homes[name] = ledger
+        instance = self.instances[name]
+        ledger.add(name, instance.policy.config.pool, config.max_num_seqs)
+        self.report(instance, now)
+
+
+class FleetRouter(CellsRouter):
     """The router of cells within ``bounds``, as mitosis makes them out of nothing.
 
     cells: The present cells.
@@ -85,14 +146,10 @@ class FleetRouter(Router):
         bounds: Bounds,
         high_priority_ratio: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(spec)
         self.cells: tuple[Cell, ...] = ()
-        self._spec = spec
         self._bounds = bounds
         self._ratio = high_priority_ratio
-        self._overall = OverallScheduler(spec.config.strategy)
-        self._ledgers: dict[str, CellLedger] = {}
-        self._homes: dict[str, CellLedger] = {}
         self.grow(num_instances, 0.0)
 
     def grow(self, num_instances: int, now: float) -> None:
@@ -108,50 +165,17 @@ class FleetRouter(Router):
             for name in cell.instances:
                 self.instances[name].policy.let_offload(bool(cell.high_priority))
 
-    def assign(self, request: RouteRequest, now: float) -> str | None:
-        """Choose the first cell in which the request can be in time, else the first that takes it,
-        as ingresses do."""
-        views = {name: ledger.cell_view(name) for name, ledger in self._ledgers.items()}
-        for name, ignore_constraints in self._overall.attempts([*views.values()], request, now):
-            ledger = self._ledgers[name]
-            decision = ledger.assign(request, now, ignore_constraints=ignore_constraints)
-            if decision.instance is not None:
-                self._overall.note(views[name], request)
-                return decision.instance
-        return None
-
-    def ledger(self, instance: str) -> CellLedger:
-        return self._homes[instance]
-
-    @property
-    def ledgers(self) -> Collection[CellLedger]:
-        return self._ledgers.values()
-
     def _apply(self, decision: Decision, now: float) -> None:
         match decision:
             case Add(cell=cell, instance=name, pool=pool):
-                self.instances[name] = SimulatedInstance(name, pool, self._spec)
-                self._join(name, cell, now)
+                self._add(name, cell, pool, now)
             case Split(cell=former, new_cell=cell, instances=names):
                 for name in names:
-                    held = self._homes[name].release(name)
-                    self._join(name, cell, now)
-                    self._homes[name].take_prefixes(name, held)
-                    self._overall.left(former, held)
-                    self._overall.arrived(cell, held)
+                    self._move(name, former, cell, now)
             case SetPool(instance=name, pool=pool):
-                self.instances[name].policy.set_pool(pool)
-                self._homes[name].set_pool(name, pool)
+                self._set_pool(name, pool)
             case _:
                 raise AssertionError(f"a fleet that grows needs no {decision}")
-
-    def _join(self, name: str, cell: str, now: float) -> None:
-        config = self._spec.config
-        ledger = self._ledgers.setdefault(cell, CellLedger(config.strategy))
-        self._homes[name] = ledger
-        instance = self.instances[name]
-        ledger.add(name, instance.policy.config.pool, config.max_num_seqs)
-        self.report(instance, now)
 
     def _remaining_tokens(self) -> Mapping[str, int]:
         views = [view for ledger in self._ledgers.values() for view in ledger.views]

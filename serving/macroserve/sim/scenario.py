@@ -221,6 +221,16 @@ class Scenario:
         Raises ValueError where the model does not fit, or where no link carries the caches that the
         strategy moves.
         """
+        spec = self.instance_spec(arrivals, seed)
+        return self._simulation(spec, trace).serve(
+            arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
+        )
+
+    def instance_spec(self, arrivals: Sequence[Arrival], seed: int) -> InstanceSpec:
+        """Return the spec of the instances that serve the arrivals; ``seed`` is that of the noise.
+
+        Raises ValueError where the model does not fit.
+        """
         spec = self.cluster.instance_spec(
             self.strategy,
             self.slo,
@@ -231,9 +241,7 @@ class Scenario:
         )
         if any(arrival.block_ids for arrival in arrivals):
             spec = _with_prefix_cache(spec)
-        return self._simulation(spec, trace).serve(
-            arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
-        )
+        return spec
 
     def _simulation(self, spec: InstanceSpec, trace: Trace | None) -> Simulation:
         cluster, ratio = self.cluster, self.high_priority_ratio

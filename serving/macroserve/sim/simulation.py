@@ -14,7 +14,7 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.sim.device import SimRequest
 from macroserve.sim.events import EventQueue
-from macroserve.sim.growth import Growth, GrowthDue
+from macroserve.sim.fleet_control import ControlDue, FleetControl
 from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance
 from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
 from macroserve.sim.one_cache import OneCache
@@ -48,7 +48,7 @@ class ArrivalDue(NamedTuple):
     counts: bool
 
 
-Event = StepEnded | KvArrived | GrowthDue | ArrivalDue
+Event = StepEnded | KvArrived | ControlDue | ArrivalDue
 
 
 class Simulation:
@@ -56,7 +56,7 @@ class Simulation:
 
     config: Configuration of the instances.
     handover: Transfer of KV caches, where instances either prefill or decode.
-    growth: Rule by which the fleet grows, if it does.
+    control: Rule by which the fleet changes, if it does.
     trace: Trace that records all events, if one is written.
     num_iterations: Number of decisions of all instances' schedulers so far.
     """
@@ -67,7 +67,7 @@ class Simulation:
         config: InstanceConfig,
         *,
         handover: KvHandover | None = None,
-        growth: Growth | None = None,
+        control: FleetControl | None = None,
         trace: Trace | None = None,
     ) -> None:
         self.router = router
@@ -75,7 +75,7 @@ class Simulation:
         self._max_iterations = sys.maxsize
         self._config = config
         self._handover = handover
-        self._growth = growth
+        self._control = control
         self._trace = trace
         self._lengths = LengthPredictor()
         self._events: EventQueue[Event] = EventQueue()
@@ -86,8 +86,8 @@ class Simulation:
         """Cache to compare the instances' prefix caches with, where it is wanted."""
         self._conversations: dict[str, ArrivalDue] = {}
         """Requests under way that another turn follows, by their ids."""
-        if growth is not None:
-            self._events.put(growth.interval_s, GrowthDue())
+        if control is not None:
+            self._events.put(control.interval_s, ControlDue())
 
     def serve(
         self,
@@ -214,6 +214,8 @@ class Simulation:
 
     def _refuse(self, request: SimRequest, now: float) -> None:
         self._results.refused(request, now)
+        if self._control is not None:
+            self._control.ended(request, now, refused=True)
         due = self._conversations.pop(request.request.request_id, None)
         if due is not None and due.counts:  # Without a response, a user does not go on.
             self._results.give_up(len(due.arrival.turns))
@@ -222,6 +224,8 @@ class Simulation:
 
     def _end(self, request: SimRequest) -> None:
         self._lengths.observe(request.request, request.num_emitted)
+        if self._control is not None:
+            self._control.ended(request, request.last_s, refused=False)
         self._results.ended(request)
         due = self._conversations.pop(request.request.request_id, None)
         if due is not None:
@@ -287,12 +291,12 @@ class Simulation:
         self._go_on(receiver, now)
 
     def _read(self, now: float) -> None:
-        growth = self._growth
-        assert growth is not None
+        control = self._control
+        assert control is not None
         for instance in self.router.instances.values():
             self._advance(instance, now)
-        growth.read(self._results.outcome, now)
-        self._events.put(now + growth.interval_s, GrowthDue())
+        control.read(self._results.outcome, now)
+        self._events.put(now + control.interval_s, ControlDue())
 
 
 def single_cell(

@@ -96,6 +96,15 @@ class TargetChange:
     after: int
 
 
+def is_rebound(lower: TargetChange, raised: TargetChange) -> bool:
+    """Return whether a change raised the target soon after the change before had lowered it."""
+    return (
+        lower.after < lower.before
+        and raised.after > raised.before
+        and raised.at_s - lower.at_s <= REBOUND_S
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """A recommendation held without a change between two times."""
@@ -268,10 +277,7 @@ def _down_window_s(scaling: Scaling, limits: Limits, now: float) -> float:
     oscillate.
     """
     num_rebounds = sum(
-        lower.after < lower.before
-        and raised.after > raised.before
-        and raised.at_s - lower.at_s <= REBOUND_S
-        and now - raised.at_s <= REMEMBERED_S
+        is_rebound(lower, raised) and now - raised.at_s <= REMEMBERED_S
         for lower, raised in pairwise(scaling.changes)
     )
     return limits.down_s * 2 ** min(num_rebounds, MOST_DOUBLINGS)

@@ -40,7 +40,7 @@ class RisingRate:
         spec = scenario.cluster.instance_spec(scenario.strategy, scenario.slo, seed=seed)
         fleet = FleetRouter(spec, FEWEST, GROWING_BOUNDS)
         growth = Growth(fleet, goal=LEVELS["P90"], interval_s=READ_EVERY_S, max_instances=MOST)
-        Simulation(fleet, spec.config, growth=growth).serve(arrivals, slo_rule=scenario.slo_rule)
+        Simulation(fleet, spec.config, control=growth).serve(arrivals, slo_rule=scenario.slo_rule)
         found: dict[str, float] = {}
         for reading in growth.readings:
             found[self.point("attainment", reading.at_s)] = reading.attainment

@@ -1,0 +1,77 @@
+"""Serve a load with a fleet that the operator's autoscaler grows and shrinks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from macroserve.core.scaling.autoscale import Limits
+from macroserve.core.scaling.fleet import DesiredFleet
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.sim.autoscaling.autoscaler import Autoscaler, Goals
+from macroserve.sim.autoscaling.fleet import AutoscaledFleet
+from macroserve.sim.autoscaling.start_up import StartUp
+from macroserve.sim.autoscaling.timeline import Timeline
+from macroserve.sim.results import AT_END, RunResult
+from macroserve.sim.scenario import Scenario
+from macroserve.sim.simulation import Simulation
+from macroserve.sim.trace import Trace
+from macroserve.workload.arrivals import Arrival
+
+ONE_CELL = Bounds(1, 1_000)
+"""Bounds of a fleet that forms one cell."""
+
+
+class AutoscaledRun(NamedTuple):
+    """The result of a run, and how the fleet changed in it."""
+
+    result: RunResult
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscaledScenario:
+    """A scenario whose number of instances the autoscaler decides.
+
+    scenario: the instances; the fleet begins with the number of its cluster, within the limits.
+    limits: bounds on the number of instances, and windows of the decisions.
+    start_up: how long starts take, and how many fail.
+    goals: the attainments to reach.
+
+    Raises ValueError for a strategy that moves KV caches between instances.
+    """
+
+    scenario: Scenario
+    limits: Limits
+    start_up: StartUp
+    goals: Goals
+
+    def __post_init__(self) -> None:
+        if self.scenario.strategy.moves_kv:
+            raise ValueError(
+                f"{self.scenario.strategy.name} moves KV caches between instances, and cannot be "
+                "autoscaled"
+            )
+
+    def serve(
+        self,
+        arrivals: Sequence[Arrival],
+        *,
+        num_before: int = 0,
+        seed: int = 0,
+        trace: Trace | None = None,
+    ) -> AutoscaledRun:
+        """Serve the arrivals, of which the first ``num_before`` do not count, to the last token.
+
+        seed: seed of the noise of steps and of the starts; equal seeds give equal results.
+        """
+        scenario, limits = self.scenario, self.limits
+        spec = scenario.instance_spec(arrivals, seed)
+        num = max(limits.least, min(scenario.cluster.num_instances, limits.most))
+        desired = DesiredFleet(num, scenario.bounds or ONE_CELL, scenario.high_priority_ratio)
+        fleet = AutoscaledFleet(spec, desired, self.start_up, Random(seed))
+        autoscaler = Autoscaler(fleet, spec.config, desired, limits, self.goals, scenario.slo_rule)
+        result = Simulation(fleet, spec.config, control=autoscaler, trace=trace).serve(
+            arrivals, num_before=num_before, slo_rule=scenario.slo_rule, stop=AT_END
+        )
+        return AutoscaledRun(result, autoscaler.timeline(arrivals[-1].at_s))
