@@ -11,6 +11,7 @@ from macroserve.core.scaling.autoscale import (
     REBOUND_S,
     REMEMBERED_S,
     SETTLE_S,
+    START_S,
     CapacityEstimate,
     Limits,
     LoadSignals,
@@ -268,11 +269,37 @@ def test_autoscale_alert_that_persists_adds_one_per_settling_time():
     assert all(b - a >= SETTLE_S for a, b in pairwise(times))
 
 
-def test_autoscale_waits_a_limited_time_for_starting_instances():
+@pytest.mark.parametrize(
+    ("serves_after_s", "response_s", "adds_after_s"),
+    [
+        pytest.param(0.0, 0.0, SETTLE_S, id="at once"),
+        pytest.param(100.0, 0.0, 100.0 + SETTLE_S, id="after its start"),
+        pytest.param(100.0, 70.0, 170.0 + SETTLE_S, id="responses that began before it served"),
+        pytest.param(1e9, 0.0, START_S + PATIENCE_S, id="never"),
+    ],
+)
+def test_autoscale_alert_settles_after_the_added_instance_serves(
+    serves_after_s, response_s, adds_after_s
+):
+    loop = Loop()
+    start_s = loop.now + ROUND_S
+
+    def given(target):
+        ready = 5 if loop.now >= start_s + serves_after_s else 4
+        return signals(ready=ready, alert=ALERT, need=None, response_s=response_s)
+
+    loop.run(given, 400)
+    times_s = [at_s for at_s, _ in loop.targets[1:]]
+    assert times_s[0] == start_s
+    assert times_s[1] - start_s == pytest.approx(adds_after_s, abs=2 * ROUND_S)
+
+
+@pytest.mark.parametrize("start_s", [10.0, START_S, 300.0])
+def test_autoscale_waits_a_limited_time_for_starting_instances(start_s):
     """A pod that never becomes ready must neither freeze scaling nor cause dozens of others."""
     loop = Loop()
-    stuck = signals(ready=4, alert=ALERT, need=None)
-    assert loop.run(stuck, PATIENCE_S) == 5
+    stuck = signals(ready=4, alert=ALERT, need=None, start_s=start_s)
+    assert loop.run(stuck, start_s + PATIENCE_S) == 5
     assert loop.run(stuck, 2 * ROUND_S) == 6
 
 
@@ -281,10 +308,10 @@ def test_autoscale_alert_after_a_removal_acts_at_once():
     assert first(signals(alert=ALERT), changes=[removed]).target == 5
 
 
-def test_autoscale_settling_time_survives_a_restart():
-    added = TargetChange(9_980.0, 3, 4)
-    assert first(signals(alert=ALERT), changes=[added]).target == 4
-    assert first(signals(alert=ALERT), changes=[added], now=9_980.0 + SETTLE_S).target == 5
+def test_autoscale_after_a_restart_waits_for_the_settling_time_at_most():
+    loop = Loop(changes=[TargetChange(9_980.0, 3, 4)])
+    assert loop.run(signals(alert=ALERT), SETTLE_S) == 4
+    assert loop.run(signals(alert=ALERT), 2 * ROUND_S) == 5
 
 
 def test_autoscale_in_a_burst_doubles_until_enough():
@@ -360,6 +387,8 @@ anything = st.builds(
     below_target=st.booleans(),
     unknown=st.sampled_from([None, UNKNOWN]),
     alerts_missing=st.sampled_from([None, ALERTS_MISSING]),
+    start_s=st.floats(0, 600),
+    response_s=st.floats(0, 600),
 )
 steps = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
 

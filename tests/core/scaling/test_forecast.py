@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.core.scaling.forecast import CAP, forecast
+from macroserve.core.scaling.forecast import CAP, forecast, growth
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 BUCKET_S = 10.0
@@ -111,3 +111,31 @@ def test_forecast_ignores_the_order_of_old_buckets(counts):
     """The trend is that of the last three minutes."""
     past, recent = counts[:-18], counts[-18:]
     assert requests_per_s([*past, *recent]) == requests_per_s([*reversed(past), *recent])
+
+
+# -- growth
+
+
+@pytest.mark.parametrize(
+    ("rates", "horizon_s", "expected"),
+    [
+        pytest.param([], 60.0, 0.0, id="no data"),
+        pytest.param([4] * 60, 300.0, 0.0, id="steady"),
+        pytest.param([2] * 30 + [4] * 30, 60.0, 2.0, id="one step"),
+        pytest.param([2] * 30 + [4] * 30, 30.0, 1.0, id="half a step in half a minute"),
+        pytest.param([2] * 20 + [4] * 20 + [6] * 20, 120.0, 2.0, id="one of two steps"),
+        pytest.param([2] * 20 + [4] * 20 + [6] * 20, 300.0, 4.0, id="two steps in a long start"),
+        pytest.param([2] * 30 + [6] * 10 + [3] * 20, 60.0, 4.0, id="a step before it fell"),
+        pytest.param([6] * 20 + [4] * 20 + [2] * 20, 90.0, 0.0, id="falling"),
+        pytest.param([2] * 9 + [4] * 6, 100.0, 0.0, id="not long enough known"),
+        pytest.param([2] * 10 + [4] * 6, 100.0, 2.0, id="just long enough known"),
+    ],
+)
+def test_growth_of_a_load_is_as_listed(rates, horizon_s, expected):
+    load = load_of([rate * 10 for rate in rates])
+    assert growth(load, horizon_s) == pytest.approx(expected)
+
+
+@given(counts, st.floats(0, 600))
+def test_growth_is_bounded_by_the_largest_count(counts, horizon_s):
+    assert 0.0 <= growth(load_of(counts), horizon_s) <= max(counts) / BUCKET_S

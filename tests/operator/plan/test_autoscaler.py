@@ -19,7 +19,7 @@ from support.scaled_deployment import (
 )
 
 from macroserve.api.messages import Report
-from macroserve.core.scaling.autoscale import SETTLE_S
+from macroserve.core.scaling.autoscale import SETTLE_S, START_S
 from macroserve.core.scaling.signals import STALE_S
 from macroserve.operator.observe.target import Change
 from macroserve.operator.plan import load_signals
@@ -120,11 +120,13 @@ async def test_alert_that_persists_adds_an_instance_after_the_settling_time(worl
     world.alert()
     assert (await world.reconcile()).desired_instances == 4
     world.ready = 4
-    world.start()  # a restart must not forget when it was added
+    world.start()  # after a restart the time counts from when all are seen to serve
     world.alert()
-    assert (await world.reconcile(SETTLE_S - 10)).desired_instances == 4
+    assert (await world.reconcile(START_S)).desired_instances == 4
     world.alert()
-    assert (await world.reconcile(SETTLE_S)).desired_instances == 5
+    assert (await world.reconcile(SETTLE_S)).desired_instances == 4, "a response takes 10 s"
+    world.alert()
+    assert (await world.reconcile(10.0)).desired_instances == 5
 
 
 async def test_target_follows_the_simulation(world):

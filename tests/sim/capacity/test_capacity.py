@@ -9,15 +9,12 @@ from macroserve.core.slo_class import SloClass
 from macroserve.sim.capacity import capacity, scale_down_check
 from macroserve.sim.capacity.capacity import fewest, need
 from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, attainment
-from macroserve.sim.capacity.traffic import busiest, expected
+from macroserve.sim.capacity.traffic import expected, last_minute
 
 GOAL = 0.9
-LONG_S = 600.0
 
 
-def needed(
-    instance_model, load, present, least=1, most=16, goal=GOAL, num_waiting=0, memory_s=LONG_S
-):
+def needed(instance_model, load, present, least=1, most=16, goal=GOAL, num_waiting=0, **fields):
     return need(
         instance_model,
         load,
@@ -25,8 +22,8 @@ def needed(
         present=present,
         least=least,
         most=most,
-        memory_s=memory_s,
         num_waiting=num_waiting,
+        **fields,
     )
 
 
@@ -59,21 +56,20 @@ def test_capacity_attains_the_goal_and_one_instance_fewer_does_not(make_design, 
     assert attainment(instance_model, traffic, found.enough - 1, GOAL).attainment < GOAL
 
 
-def test_survivors_attain_in_the_busiest_minute_and_one_fewer_do_not(make_design, make_load):
-    instance_model, load = make_design(), make_load([2.0] * 20 + [10.0] * 6 + [2.0] * 34)
-    found = needed(instance_model, load, 4)
-    traffic = busiest(load, 0, LONG_S)
+def test_survivors_attain_in_the_last_minute_and_one_fewer_do_not(make_design, make_load):
+    instance_model, load = make_design(), make_load([2.0] * 54 + [10.0] * 6)
+    found = needed(instance_model, load, 4, start_s=0.0)
+    traffic = last_minute(load, 0)
     assert found.enough == 4
     assert 1 < found.survivors < 4
     assert attainment(instance_model, traffic, found.survivors, GOAL).attainment >= GOAL
     assert attainment(instance_model, traffic, found.survivors - 1, GOAL).attainment < GOAL
 
 
-def test_capacity_after_a_peak_falls_in_time(make_design, make_load):
-    """Capacity falls within the time for which users wait before they remove instances."""
-    load = make_load([16.0] * 30 + [1.0] * 12)
-    assert needed(make_design(), load, 4, memory_s=180.0).survivors > 2
-    assert needed(make_design(), load, 4, memory_s=120.0).survivors == 2
+def test_capacity_a_minute_after_a_peak_has_fallen(make_design, make_load):
+    """The window for scaling down, of ``decide``, remembers the peak."""
+    assert needed(make_design(), make_load([16.0] * 30 + [1.0] * 5), 4).survivors > 2
+    assert needed(make_design(), make_load([16.0] * 30 + [1.0] * 6), 4).survivors == 2
 
 
 def test_capacity_of_rising_demand_grows_in_advance(make_design, make_load):
@@ -81,6 +77,16 @@ def test_capacity_of_rising_demand_grows_in_advance(make_design, make_load):
     present = rising.buckets[0].requests / 10
     assert needed(make_design(), make_load([present] * 60), 1).enough == 1
     assert needed(make_design(), rising, 1).enough == 2
+
+
+def test_capacity_of_a_risen_load_grows_with_the_start_up(make_design, make_load):
+    """The load has risen in two steps, and others may come during a long start."""
+    stairs = make_load([2.0] * 20 + [5.0] * 20 + [8.0] * 20)
+    short, long = (needed(make_design(), stairs, 4, start_s=start_s) for start_s in (10.0, 300.0))
+    assert (short.survivors, long.survivors) == (2, 3)
+    steady = needed(make_design(), make_load([8.0] * 60), 4, start_s=300.0)
+    assert steady.survivors == 2
+    assert needed(make_design(), stairs, 1, start_s=300.0).requests_per_s == pytest.approx(14.0)
 
 
 def test_capacity_with_a_queue_counts_it_at_a_small_rate(make_design, make_load):
@@ -98,15 +104,6 @@ def test_capacity_with_a_queue_counts_it_at_a_small_rate(make_design, make_load)
 def test_capacity_stays_within_its_bounds(rate, least, most, make_design, make_load):
     found = needed(make_design(), make_load([rate] * 60), 4, least, most)
     assert least <= found.survivors <= found.enough <= most
-
-
-@pytest.mark.parametrize(("rate", "survivors"), [(2.0, 4), (40.0, 8)])
-def test_survivors_after_a_silent_minute_still_stand_the_busy_ones(
-    rate, survivors, make_design, make_load
-):
-    load = make_load([rate] * 54 + [0.0] * 6)
-    found = needed(make_design(), load, 8, num_waiting=10 * int(rate))
-    assert found == CapacityEstimate(0.0, 8, survivors)
 
 
 def test_capacity_of_a_queue_without_lengths_keeps_all_instances(make_design, make_load):

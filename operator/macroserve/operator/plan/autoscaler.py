@@ -29,6 +29,7 @@ from macroserve.core.scaling.autoscale import (
 )
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scaling.signals import load_signals as signals_of
+from macroserve.core.scaling.signals import response_s
 from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Observation
@@ -144,8 +145,9 @@ class Autoscaler:
         elif self._alerts.is_silent:
             alerts_missing = "Nothing is heard from Alertmanager."
         unknown = load_signals.unknown(observation, load)
-        is_idle, findings = False, None
+        is_idle, findings, answer_s = False, None, 0.0
         if load is not None and not unknown:
+            answer_s = response_s(load, observation.manifest.slo.tpot_s)
             is_idle = load_signals.is_idle(observation, load)
             findings = None if is_idle else self._findings(key, observation, load)
         return signals_of(
@@ -156,6 +158,7 @@ class Autoscaler:
             idle=is_idle,
             below_target=load_signals.is_below_target(observation.manifest, observation.report),
             need=findings.need if findings else None,
+            response_s=answer_s,
         )
 
     def _ratio(self, key: Key, observation: Observation, load: LoadReport | None) -> float:
@@ -188,7 +191,6 @@ def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | 
             present=held,
             least=limits.least,
             most=limits.most,
-            memory_s=limits.down_s,
             num_waiting=num_waiting,
         )
     ratio, coming = design.high_priority_ratio, expected(load, num_waiting)

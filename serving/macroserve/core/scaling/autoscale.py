@@ -14,11 +14,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-SETTLE_S = 60.0
-"""Seconds after instances were added in which an alert may resolve before it adds another."""
+START_S = 60.0
+"""Time that an instance takes to start, seconds, where it has not been measured."""
 
-PATIENCE_S = 180.0
-"""Longest time, in seconds, to wait for added instances that do not serve yet."""
+SETTLE_S = 60.0
+"""Seconds for which all instances have to serve before an alert may add another; an alert looks at
+the last minute."""
+
+PATIENCE_S = 120.0
+"""Longest time, in seconds, to wait for added instances that do not serve yet, beyond the time that
+they take as a rule."""
 
 GAP_S = 60.0
 """Recommendations further apart than this many seconds leave a gap, for which no recommendation is
@@ -59,8 +64,7 @@ class CapacityEstimate:
     """Instances that keep the attainment under the expected load; at most twice the current
     number."""
     survivors: int
-    """Fewest instances that also keep it under the busiest minute of the window for scaling
-    down."""
+    """Fewest instances that also keep it under the load of the last minute with some headroom."""
     certain: bool = True
     """Whether the simulations ran long enough to be relied on."""
     helps: bool = True
@@ -85,6 +89,11 @@ class LoadSignals:
     """Sentence that tells why the load is unknown; None if it is known."""
     alerts_missing: str | None = None
     """Sentence that tells why an alert might not have arrived; None if alerts arrive."""
+    start_s: float = START_S
+    """Time that an instance takes to start, seconds."""
+    response_s: float = 0.0
+    """Time that a response takes, seconds. A request tells whether it met its targets when its
+    response has ended, so that an alert tells of requests that began so long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,8 @@ class Scaling:
     """Changes of the target, oldest first."""
     recommendations: tuple[Recommendation, ...] = ()
     """Recommendations within the longest window, oldest first."""
+    serving_since_s: float | None = None
+    """Time since which as many instances serve as the target says; None while fewer do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +171,7 @@ def decide(
             current, f"{signals.unknown} The target stays {current}.", able=False
         )
         return decision, resume(current, scaling.changes, now)
+    scaling = _with_serving(scaling, signals.ready, now)
     up_to, why_up = _recommended_up(scaling, limits, signals, now)
     down_to, why_down = _recommended_down(scaling, limits, signals)
     scaling = _with_recommendation(scaling, up_to, down_to, limits, now)
@@ -193,7 +205,7 @@ def _recommended_up(
         why = (
             f"{need.requests_per_s:.3g} requests/s are to be served, which need {up_to} instances."
         )
-    if alert and helps and not signals.idle and _settled(scaling, signals.ready, now):
+    if alert and helps and not signals.idle and _settled(scaling, signals, now):
         up_to = max(up_to, current + 1)
         why = f"{alert} fires with {_counted(current)}. {why}".rstrip()
     return min(up_to, 2 * current, limits.most), why
@@ -226,7 +238,7 @@ def _recommended_down(scaling: Scaling, limits: Limits, signals: LoadSignals) ->
     down_to = max(need.survivors, limits.least)
     enough = _counted(down_to, "is enough", "are enough")
     if need.certain:
-        return down_to, f"By simulation of the busiest minute {enough}."
+        return down_to, f"By simulation of the last minute {enough}."
     return current - 1, f"By simulations that were cut short {enough}: one is removed."
 
 
@@ -234,12 +246,21 @@ def _counted(num: int, one: str = "", more: str = "") -> str:
     return f"1 instance {one}".rstrip() if num == 1 else f"{num} instances {more}".rstrip()
 
 
-def _settled(scaling: Scaling, ready: int, now: float) -> bool:
+def _with_serving(scaling: Scaling, ready: int, now: float) -> Scaling:
+    """Remember since when as many instances serve as the target says."""
+    since_s = scaling.serving_since_s
+    if ready < scaling.target:
+        return replace(scaling, serving_since_s=None)
+    return scaling if since_s is not None else replace(scaling, serving_since_s=now)
+
+
+def _settled(scaling: Scaling, signals: LoadSignals, now: float) -> bool:
     """Return whether the instances added last have had the time to help."""
     if not scaling.changes or scaling.changes[-1].after < scaling.changes[-1].before:
         return True
-    since_s = now - scaling.changes[-1].at_s
-    return since_s >= (SETTLE_S if ready >= scaling.target else PATIENCE_S)
+    if scaling.serving_since_s is None:
+        return now - scaling.changes[-1].at_s >= signals.start_s + PATIENCE_S
+    return now - scaling.serving_since_s >= SETTLE_S + signals.response_s
 
 
 def _changed(
@@ -256,7 +277,8 @@ def _with_recommendation(
     """Add a recommendation, and drop those older than every window."""
     last = scaling.recommendations[-1]
     if now - last.until_s > GAP_S:
-        return resume(scaling.target, scaling.changes, now)
+        since_s = scaling.serving_since_s
+        return replace(resume(scaling.target, scaling.changes, now), serving_since_s=since_s)
     if (last.up_to, last.down_to) == (up_to, down_to):
         recommendations = (*scaling.recommendations[:-1], replace(last, until_s=now))
     else:

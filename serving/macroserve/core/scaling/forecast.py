@@ -72,6 +72,20 @@ def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
     )
 
 
+def growth(load: LoadReport, horizon_s: float) -> float:
+    """Return the requests per second by which the load may grow within ``horizon_s``: by as much as
+    it has within any such time of the reported ones, from one minute's mean to a later one's.
+
+    A load that rises in steps has no trend for ``forecast``, and yet rises. 0 for one that only
+    falls, and without data of a minute and ``horizon_s``.
+    """
+    buckets, bucket_s = load.buckets, load.bucket_s
+    num, apart = round(LEVEL_S / bucket_s), round(horizon_s / bucket_s)
+    minutes = [_mean(buckets[i : i + num]) for i in range(len(buckets) - num + 1)]
+    rises = [newer - older for newer, older in zip(minutes, minutes[apart:], strict=False)]
+    return max([0.0, *rises]) / bucket_s
+
+
 def _latest(
     buckets: tuple[LoadBucket, ...], bucket_s: float, span_s: float
 ) -> tuple[LoadBucket, ...]:

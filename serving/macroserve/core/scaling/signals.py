@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from macroserve.core.scaling.autoscale import CapacityEstimate, LoadSignals
+from macroserve.core.scaling.autoscale import START_S, CapacityEstimate, LoadSignals
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import CellView, Ended
 
@@ -27,22 +27,36 @@ def load_signals(
     idle: bool,
     below_target: bool,
     need: CapacityEstimate | None,
+    start_s: float = START_S,
+    response_s: float = 0.0,
 ) -> LoadSignals:
     """Return the signals of one moment; see ``LoadSignals``.
 
     firing: names of the alerts that fire for the MacroInstance.
     """
     alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
-    if unknown:
-        return LoadSignals(ready=ready, alert=alert, unknown=unknown, alerts_missing=alerts_missing)
     return LoadSignals(
         ready=ready,
         alert=alert,
-        need=None if idle else need,
+        need=None if idle or unknown else need,
         idle=idle,
         below_target=below_target,
+        unknown=unknown,
         alerts_missing=alerts_missing,
+        start_s=start_s,
+        response_s=response_s,
     )
+
+
+def response_s(load: LoadReport, tpot_s: float) -> float:
+    """Return the time that a response of the last ten minutes takes in the mean, seconds, where
+    each token comes within its target; 0 without requests.
+
+    tpot_s: target of the time per output token, seconds.
+    """
+    num_requests = sum(bucket.requests for bucket in load.buckets)
+    num_tokens = sum(bucket.output_tokens for bucket in load.buckets)
+    return tpot_s * num_tokens / num_requests if num_requests else 0.0
 
 
 def uncounted(load: LoadReport) -> str | None:

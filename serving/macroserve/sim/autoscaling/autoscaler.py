@@ -5,9 +5,8 @@ the actions. Only the ratio of the pools is fixed.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.scaling.autoscale import (
     CapacityEstimate,
     Limits,
@@ -18,13 +17,19 @@ from macroserve.core.scaling.autoscale import (
 )
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.load import LoadReport
-from macroserve.core.scaling.signals import is_below_target, is_idle, load_signals, uncounted
+from macroserve.core.scaling.signals import (
+    is_below_target,
+    is_idle,
+    load_signals,
+    response_s,
+    uncounted,
+)
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
 from macroserve.sim.autoscaling.alerts import EVALUATION_S, MINUTE_S, Alerts, Ending
 from macroserve.sim.autoscaling.estimates import Estimates
 from macroserve.sim.autoscaling.fleet import AutoscaledFleet
+from macroserve.sim.autoscaling.goals import Goals
 from macroserve.sim.autoscaling.timeline import ExplainedChange, Moment, Timeline
 from macroserve.sim.capacity.capacity import need
 from macroserve.sim.capacity.scale_down_check import InstanceModel
@@ -34,26 +39,12 @@ from macroserve.sim.instance import FixedLatencyModel
 from macroserve.sim.results import RunResult, SloRule
 
 
-@dataclass(frozen=True, slots=True)
-class Goals:
-    """The goals are the attainments to reach."""
-
-    attainment: float
-    """Share of the default class's requests that should meet their targets."""
-    slo_classes: tuple[SloClass, ...] = ()
-
-    @property
-    def by_class(self) -> dict[str, float]:
-        """Return the attainment to reach by the name of the class."""
-        others = {each.name: each.attainment for each in self.slo_classes}
-        return {DEFAULT_CLASS: self.attainment, **others}
-
-
 class Autoscaler(FleetControl):
     """The autoscaler looks at the fleet every 5 s: as often as the rules of the alerts are
     evaluated, and about as often as the operator reconciles.
 
     desired: The fleet to begin with.
+    start_s: Time that a start takes as far as the autoscaler knows, seconds.
     slo_rule: Decides whether a request that ended attained its targets.
     """
 
@@ -66,6 +57,7 @@ class Autoscaler(FleetControl):
         desired: DesiredFleet,
         limits: Limits,
         goals: Goals,
+        start_s: float,
         slo_rule: SloRule,
     ) -> None:
         self._fleet = fleet
@@ -73,6 +65,7 @@ class Autoscaler(FleetControl):
         self._desired = desired
         self._limits = limits
         self._goals = goals
+        self._start_s = start_s
         self._slo_rule = slo_rule
         self._scaling = resume(desired.desired_instances, (), 0.0)
         self._alerts = Alerts(goals.by_class)
@@ -127,6 +120,8 @@ class Autoscaler(FleetControl):
             idle=idle,
             below_target=is_below_target(self._ended(now), self._goals.by_class),
             need=estimate,
+            start_s=self._start_s,
+            response_s=response_s(load, self._config.slo.tpot_s),
         )
 
     def _estimate(self, load: LoadReport) -> CapacityEstimate:
@@ -147,7 +142,7 @@ class Autoscaler(FleetControl):
             present=self._scaling.target,
             least=self._limits.least,
             most=self._limits.most,
-            memory_s=self._limits.down_s,
+            start_s=self._start_s,
             num_waiting=sum(view.num_waiting for view in self._fleet.views),
         )
 

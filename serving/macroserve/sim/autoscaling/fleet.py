@@ -41,8 +41,8 @@ class _Starting:
 
 
 class AutoscaledFleet(CellsRouter):
-    """The fleet starts, drains, stops and moves instances as ``plan_actions`` tells. Each cell counts
-    its load as a cell's scheduler does.
+    """The fleet starts, drains, stops and moves instances as ``plan_actions`` tells.
+    Each cell counts its load as a cell's scheduler does.
 
     A drained instance ends its running requests however long they take, and hands back those that
     wait; there is no drain budget.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from macroserve.core.scaling.autoscale import Limits
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.sim.autoscaling.autoscaler import Autoscaler, Goals
+from macroserve.sim.autoscaling.autoscaler import Autoscaler
 from macroserve.sim.autoscaling.fleet import AutoscaledFleet
+from macroserve.sim.autoscaling.goals import Goals
 from macroserve.sim.autoscaling.start_up import StartUp
 from macroserve.sim.autoscaling.timeline import Timeline
 from macroserve.sim.results import AT_END, RunResult
@@ -70,7 +71,9 @@ class AutoscaledScenario:
         num = max(limits.least, min(scenario.cluster.num_instances, limits.most))
         desired = DesiredFleet(num, scenario.bounds or ONE_CELL, scenario.high_priority_ratio)
         fleet = AutoscaledFleet(spec, desired, self.start_up, Random(seed))
-        autoscaler = Autoscaler(fleet, spec.config, desired, limits, self.goals, scenario.slo_rule)
+        autoscaler = Autoscaler(
+            fleet, spec.config, desired, limits, self.goals, self.start_up.mean_s, scenario.slo_rule
+        )
         result = Simulation(fleet, spec.config, control=autoscaler, trace=trace).serve(
             arrivals, num_before=num_before, slo_rule=scenario.slo_rule, stop=AT_END
         )

@@ -41,13 +41,18 @@ class Timeline:
 
     @property
     def mean_existing(self) -> float:
-        """Return the mean number of instances that occupy devices, starting and draining ones too."""
+        """Return the mean number of instances that start, serve or drain."""
         return self._mean([each.existing for each in self.moments])
 
     @property
     def mean_ready(self) -> float:
         """Return the mean number of instances that take requests."""
         return self._mean([each.ready for each in self.moments])
+
+    @property
+    def most_existing(self) -> int:
+        """Return the largest number of instances that occupied devices at once."""
+        return max(each.existing for each in self.moments)
 
     @property
     def num_ups(self) -> int:

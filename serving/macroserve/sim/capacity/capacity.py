@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from macroserve.core.scaling.autoscale import CapacityEstimate
+from macroserve.core.scaling.autoscale import START_S, CapacityEstimate
 from macroserve.core.scaling.load import LoadReport
 from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, InstanceModel, attainment
-from macroserve.sim.capacity.traffic import Traffic, busiest, expected
+from macroserve.sim.capacity.traffic import Traffic, expected, last_minute, surge
 
 RATE_ALONE = 0.01
 """Requests per second that are so rare that they seldom meet on an instance."""
+
+SURGE = 0.9
+"""Share of the goal to attain if the load grows during a start as much as it lately has. It may not
+grow, and once it does, the instances that it needs come a start later."""
 
 CLOSE = 0.98
 """Share of the highest possible attainment that is enough: more instances would not help."""
@@ -23,7 +27,7 @@ def need(
     present: int,
     least: int,
     most: int,
-    memory_s: float,
+    start_s: float = START_S,
     num_waiting: int = 0,
 ) -> CapacityEstimate:
     """Return the number of instances that the load needs, from half to twice the ``present``
@@ -32,29 +36,45 @@ def need(
     goal: the attainment to keep.
     least: lower bound on the number of instances.
     most: upper bound on the number of instances.
-    memory_s: seconds of the past whose load the instances that remain must withstand.
-    num_waiting: requests that wait for their prefill now, late or not: they are to be served within
-        a minute, beside the requests that arrive.
+    start_s: time that an instance takes to start, seconds: the load is forecast for then.
+    num_waiting: requests that wait for their prefill now, late or not: they are to be served beside
+        the requests that arrive, by fewer instances within a minute, by more once these serve.
     """
-    coming, past = expected(load, num_waiting), busiest(load, num_waiting, memory_s)
+    coming, past = expected(load, num_waiting, start_s), last_minute(load, num_waiting)
     lowest = max((present + 1) // 2, least)
     if past is None:  # what waits came so long ago that it cannot be simulated
         return CapacityEstimate(0.0, present, present if num_waiting else lowest)
     requests_per_s = coming.num_expected / coming.duration_s if coming else 0.0
-    check = _GoalCheck(instance_model, goal)
+    grown = surge(load, start_s)
+    check, surge_check = _GoalCheck(instance_model, goal), _GoalCheck(instance_model, SURGE * goal)
     worst = max(coming or past, past, key=lambda traffic: traffic.tokens_per_s)
-    if present > least and check.keeps(worst, present - 1):
-        survivors = fewest(lambda num: check.keeps(worst, num), lowest, present - 1)
-        return CapacityEstimate(requests_per_s, present, survivors, check.is_certain)
+
+    def keeps(num_instances: int) -> bool:
+        stands = grown is None or surge_check.keeps(grown, num_instances)
+        return stands and check.keeps(worst, num_instances)
+
+    if present > least and keeps(present - 1):
+        survivors = fewest(keeps, lowest, present - 1)
+        is_certain = check.is_certain and surge_check.is_certain
+        return CapacityEstimate(requests_per_s, present, survivors, is_certain)
     highest = min(2 * present, most)
-    if coming is None or present == highest or not check.misses(coming, present):
+    if coming is None or grown is None or present == highest:
+        return CapacityEstimate(requests_per_s, present, present, check.is_certain)
+
+    def misses(num_instances: int) -> bool:
+        is_late = check.misses(coming, num_instances)
+        return is_late or surge_check.misses(grown, num_instances)
+
+    if not misses(present):
         return CapacityEstimate(requests_per_s, present, present, check.is_certain)
     if (ceiling := CLOSE * check.attainment_alone(coming)) < goal:
         check = _GoalCheck(instance_model, ceiling)
-        if not check.misses(coming, present):
+        surge_check = _GoalCheck(instance_model, SURGE * ceiling)
+        if not misses(present):
             sure = check.is_certain
             return CapacityEstimate(requests_per_s, present, present, sure, helps=not sure)
-    enough = fewest(lambda num: not check.misses(coming, num), present + 1, highest)
+    enough = fewest(lambda num: not misses(num), present + 1, highest)
+    requests_per_s = max(requests_per_s, grown.num_expected / grown.duration_s)
     return CapacityEstimate(requests_per_s, enough, enough, check.is_certain)
 
 

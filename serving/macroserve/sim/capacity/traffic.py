@@ -4,19 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
-from macroserve.core.scaling.forecast import Demand, forecast
+from macroserve.core.scaling.autoscale import START_S
+from macroserve.core.scaling.forecast import Demand, forecast, growth
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.slo_class import SloClass
 from macroserve.workload.arrivals import Arrival, Lengths, poisson, scaled
 
-HORIZON_S = 60.0
-"""Horizon of the forecast in seconds: about the time that an instance takes to start."""
-
 BUSY_S = 60.0
-"""Length of the busiest stretch, and of the expected traffic, in seconds."""
+"""Length of the last minute, and of the expected traffic, in seconds."""
 
 HEADROOM = 1.15
-"""Factor on the busiest stretch that the remaining instances must withstand."""
+"""Factor on the last minute that the remaining instances must withstand."""
 
 WARM_UP_S = 20.0
 """Seconds of requests before those that count, so that the instances are busy by then."""
@@ -91,32 +89,40 @@ class Traffic:
         ]
 
 
-def expected(load: LoadReport, num_waiting: int) -> Traffic | None:
-    """Return the forecast traffic with the requests that wait now, or None without requests."""
-    demand = forecast(load, HORIZON_S)
+def expected(load: LoadReport, num_waiting: int, start_s: float = START_S) -> Traffic | None:
+    """Return the traffic forecast for the time when an instance that is added now serves, with the
+    requests that wait now, or None without requests.
+
+    start_s: time that an instance takes to start, seconds. A queue is spread over that time and a
+        minute: instances that come later cannot shorten it.
+    """
+    return _forecast(load, start_s, num_waiting / (start_s + BUSY_S))
+
+
+def surge(load: LoadReport, start_s: float) -> Traffic | None:
+    """Return the traffic forecast if the load grows during a start as much as it lately has, or
+    None without requests."""
+    return _forecast(load, start_s, growth(load, start_s))
+
+
+def _forecast(load: LoadReport, horizon_s: float, more_per_s: float) -> Traffic | None:
+    demand = forecast(load, horizon_s)
     if demand is None or not demand.requests:
         return None
-    rate = demand.requests + num_waiting / BUSY_S
+    rate = demand.requests + more_per_s
     return Traffic((rate,), BUSY_S, _lengths(load, demand), _classes(load))
 
 
-def busiest(load: LoadReport, num_waiting: int, within_s: float) -> Traffic | None:
-    """Return the busiest stretch of the last ``within_s``, by tokens, with some headroom and the
-    requests that wait now, or None without requests. At least one stretch is examined."""
-    num = max(1, round(BUSY_S / load.bucket_s))
-    buckets = load.buckets[: max(num, round(within_s / load.bucket_s))]
-    stretches = [buckets[i : i + num] for i in range(max(1, len(buckets) - num + 1))]
-    busy = max(stretches, key=_tokens)[::-1]
-    demand = _demand(busy, load.bucket_s)
+def last_minute(load: LoadReport, num_waiting: int) -> Traffic | None:
+    """Return the last minute, with some headroom and the requests that wait now, or None without
+    requests."""
+    buckets = load.buckets[: max(1, round(BUSY_S / load.bucket_s))][::-1]
+    demand = _demand(buckets, load.bucket_s)
     if not demand.requests:
         return None
-    waiting = num_waiting / (load.bucket_s * len(busy))
-    rates = tuple(waiting + HEADROOM * bucket.requests / load.bucket_s for bucket in busy)
+    waiting = num_waiting / (load.bucket_s * len(buckets))
+    rates = tuple(waiting + HEADROOM * bucket.requests / load.bucket_s for bucket in buckets)
     return Traffic(rates, load.bucket_s, _lengths(load, demand), _classes(load))
-
-
-def _tokens(buckets: Iterable[LoadBucket]) -> int:
-    return sum(bucket.prompt_tokens + bucket.output_tokens for bucket in buckets)
 
 
 def _demand(buckets: tuple[LoadBucket, ...], bucket_s: float) -> Demand:
