@@ -13,6 +13,7 @@ from macroserve.cli.failure import fail
 from macroserve.cli.file_options import JsonFile
 from macroserve.cli.load_options import LoadOptions
 from macroserve.cli.option_groups import takes_groups
+from macroserve.cli.simulate.autoscale_options import AutoscaleOptions
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.local.manifest_file import load as load_manifest
 
@@ -25,6 +26,7 @@ WARM_UP_S = 30.0
 def simulate(
     deployment: DeploymentOptions,
     load: LoadOptions,
+    autoscaling: AutoscaleOptions,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -48,17 +50,22 @@ def simulate(
     exist. The simulation ends with the last request.
     """
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    from macroserve.cli.simulate.autoscale_report import AutoscaleReport
     from macroserve.cli.simulate.report import Report
     from macroserve.cli.simulated_cluster import cluster
     from macroserve.cli.simulated_load import requests
     from macroserve.engine.ordering import ordered_strategy
+    from macroserve.sim.autoscaling.goals import Goals
+    from macroserve.sim.autoscaling.run import AutoscaledScenario
     from macroserve.sim.results import AT_END
     from macroserve.sim.scenario import Scenario
     from macroserve.sim.trace import Trace
     from macroserve.workload.class_mix import ClassMix
 
     try:
+        start_up = autoscaling.start()
         wanted = load_manifest(deployment.manifest)
+        limits = autoscaling.limits(wanted)
         mitosis = wanted.spec.mitosis
         asked = requests(load, duration, DEFAULT_DURATION, WARM_UP_S)
         asked = asked.mixed(ClassMix(wanted.slo_classes), load.seed)
@@ -73,18 +80,36 @@ def simulate(
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
         )
         recorded = None if trace_out is None else Trace()
-        outcome = scenario.serve(
-            asked.arrivals, num_before=asked.num_before, seed=load.seed, stop=AT_END, trace=recorded
-        )
+        timeline = None
+        if limits is None:
+            outcome = scenario.serve(
+                asked.arrivals,
+                num_before=asked.num_before,
+                seed=load.seed,
+                stop=AT_END,
+                trace=recorded,
+            )
+        else:
+            goals = Goals(wanted.spec.slo.attainment, wanted.slo_classes)
+            autoscaled = AutoscaledScenario(scenario, limits, start_up, goals)
+            outcome, timeline = autoscaled.serve(
+                asked.arrivals, num_before=asked.num_before, seed=load.seed, trace=recorded
+            )
     except (ManifestError, ValueError) as error:
         fail("simulate", error, 2)
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
     for sentence in asked.beyond(wanted.spec.model.max_model_len).sentences():
         typer.echo(f"{sentence}.", err=True)
-    report = Report.of(outcome, wanted.spec.instances * scenario.cluster.num_devices)
-    Console(highlight=False).print(report.tables(wanted.slo))
+    num_instances = timeline.most_existing if timeline else wanted.spec.instances
+    report = Report.of(outcome, num_instances * scenario.cluster.num_devices)
+    console, document = Console(highlight=False), dict(report.document())
+    console.print(report.tables(wanted.slo))
+    if timeline is not None:
+        fleet = AutoscaleReport.of(timeline)
+        console.print(fleet.tables())
+        document["autoscaling"] = fleet.document()
     if json_file is not None:
-        json_file.write_text(json.dumps(report.document(), indent=2) + "\n")
+        json_file.write_text(json.dumps(document, indent=2) + "\n")
     if trace_out is not None and recorded is not None:
         recorded.write(trace_out)
