@@ -4,20 +4,32 @@ print."""
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from macroserve.papers import aptserve, ascendra, econoserve, ecoserve, prefixes, unified
+from macroserve.papers import (
+    aptserve,
+    ascendra,
+    autoscaling,
+    econoserve,
+    ecoserve,
+    prefixes,
+    unified,
+)
 from macroserve.papers.figure import Figure
 from macroserve.workload.trace import Trace, read_trace
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "aptserve": aptserve.FIGURES,
     "ascendra": ascendra.FIGURES,
+    "autoscaling": autoscaling.FIGURES,
     "econoserve": econoserve.FIGURES,
     "ecoserve": ecoserve.FIGURES,
     "prefixes": prefixes.FIGURES,
     "unified": unified.FIGURES,
 }
 
-RECORDED: Mapping[str, Mapping[str, Callable[[Trace], Figure]]] = {"prefixes": prefixes.RECORDED}
+RECORDED: Mapping[str, Mapping[str, Callable[[Trace], Figure]]] = {
+    "autoscaling": autoscaling.RECORDED,
+    "prefixes": prefixes.RECORDED,
+}
 """Figures of a recorded load, each made from its trace, which is not part of this project."""
 
 

@@ -19,6 +19,7 @@ FIGURE_NAMES = {
         *("goodput", "variants", "attainment", "strictness", "overload", "ordering"),
         "model-error",
     ),
+    "autoscaling": ("llm-d", "start-up", "bursts", "azure"),
     "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),
@@ -44,7 +45,8 @@ def reproduce(
         typer.Argument(
             metavar="PAPER",
             help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy, and "
-            "prefixes are benchmarks that other projects have published, and conversations.",
+            "prefixes and autoscaling are benchmarks that other projects have published, and more "
+            "of their kind.",
             autocompletion=_PAPERS.complete,
             callback=_PAPERS.check,
         ),
@@ -70,8 +72,9 @@ def reproduce(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Mooncake's conversation_trace.jsonl, for the figure mooncake of prefixes "
-            "(default: that figure is left out).",
+            help="Mooncake's conversation_trace.jsonl, for the figure mooncake of prefixes, or "
+            "AzureLLMInferenceTrace_conv.csv, for azure of autoscaling (default: that figure is "
+            "left out).",
         ),
     ] = None,
     seed: Annotated[
