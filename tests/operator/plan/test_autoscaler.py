@@ -19,11 +19,13 @@ from support.scaled_deployment import (
 )
 
 from macroserve.api.messages import Report
-from macroserve.core.scaling.autoscale import SETTLE_S, START_S
+from macroserve.core.scaling.autoscale import PATIENCE_S, SETTLE_S, START_S
 from macroserve.core.scaling.signals import STALE_S
 from macroserve.operator.observe.target import Change
-from macroserve.operator.plan import load_signals
+from macroserve.operator.plan import autoscaler, load_signals
 from macroserve.operator.plan.autoscaler import METRICS_MISSING
+
+MEASURED = {"startup": {"p50Seconds": 90, "p90Seconds": 400, "samples": 5, "starts": []}}
 
 
 @pytest.fixture
@@ -127,6 +129,29 @@ async def test_alert_that_persists_adds_an_instance_after_the_settling_time(worl
     assert (await world.reconcile(SETTLE_S)).desired_instances == 4, "a response takes 10 s"
     world.alert()
     assert (await world.reconcile(10.0)).desired_instances == 5
+
+
+@pytest.mark.parametrize(("measured", "start_s"), [({}, START_S), (MEASURED, 400.0)])
+async def test_alert_waits_for_added_instances_as_long_as_a_start_takes(world, measured, start_s):
+    world.status = dict(measured)
+    await world.reconcile()
+    world.alert()
+    assert (await world.reconcile()).desired_instances == 4
+    waited_s = 0.0
+    while (await world.reconcile(10.0)).desired_instances == 4:
+        world.alert()
+        waited_s += 10.0
+    assert start_s + PATIENCE_S - 10.0 <= waited_s <= start_s + PATIENCE_S
+
+
+async def test_load_is_forecast_for_the_end_of_a_start(world, monkeypatch):
+    asked = []
+    monkeypatch.setattr(autoscaler, "need", lambda *_, start_s, **__: asked.append(start_s))
+    for status in ({}, MEASURED):
+        world.status = dict(status)
+        await world.reconcile()
+        world.oracle.simulate()
+    assert asked == [START_S, 400.0]
 
 
 async def test_target_follows_the_simulation(world):

@@ -19,6 +19,7 @@ from typing import Any
 from macroserve.api.manifest import Autoscaling, Manifest, leaves_ratio_open
 from macroserve.api.messages import Report
 from macroserve.core.scaling.autoscale import (
+    START_S,
     CapacityEstimate,
     Limits,
     LoadSignals,
@@ -158,6 +159,7 @@ class Autoscaler:
             idle=is_idle,
             below_target=load_signals.is_below_target(observation.manifest, observation.report),
             need=findings.need if findings else None,
+            start_s=load_signals.start_s(observation, START_S),
             response_s=answer_s,
         )
 
@@ -181,6 +183,7 @@ def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | 
     spec = observation.manifest.spec
     held = last_desired_instances(observation.status, observation.manifest)
     num_waiting = load_signals.num_waiting(observation)
+    start_s = load_signals.start_s(observation, START_S)
     found = None
     if spec.autoscaling:
         limits = _limits(spec.autoscaling)
@@ -191,9 +194,10 @@ def _simulate(observation: Observation, load: LoadReport) -> SimulationResult | 
             present=held,
             least=limits.least,
             most=limits.most,
+            start_s=start_s,
             num_waiting=num_waiting,
         )
-    ratio, coming = design.high_priority_ratio, expected(load, num_waiting)
+    ratio, coming = design.high_priority_ratio, expected(load, num_waiting, start_s)
     if coming and _asks_for_ratio(observation.manifest, observation.report):
         ratio = best_ratio(design, coming, held, spec.slo.attainment)
     return SimulationResult(found, ratio)
