@@ -55,6 +55,25 @@ def test_results_are_complete_when_no_request_is_open():
     assert outcome.attainment == 0.25
 
 
+def test_requests_without_a_token_are_open_under_a_rule_that_ignores_it():
+    class Completed:
+        ignores_ttft = True
+
+        def __call__(self, record):
+            return record.last_s <= 9.0
+
+    results = ResultCollector(2, slo_rule=Completed())
+    records = [record("in time", arrival_s=0.0), record("late", arrival_s=1.0)]
+    for each in records:
+        results.expect(each)
+    results.pass_time(7.0)
+    assert results.outcome.requests == 0
+    for each, end_s in zip(records, (9.0, 9.5), strict=True):
+        each.emit([end_s] * 11)
+        results.ended(each)
+    assert (results.outcome.requests, results.outcome.attained) == (2, 1)
+
+
 def test_results_include_the_latency_of_late_requests():
     results = ResultCollector(3, stop=AT_END)
     records = begun(results, 3)

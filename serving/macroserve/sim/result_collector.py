@@ -87,6 +87,8 @@ class ResultCollector:
 
     def pass_time(self, now: float) -> None:
         """Count the requests as missed that are due before ``now`` and have no token yet."""
+        if getattr(self._slo_rule, "ignores_ttft", False):
+            return
         unanswered = self._unanswered
         while unanswered and (unanswered[0][2].num_emitted or unanswered[0][0] < now):
             _, _, record = heappop(unanswered)

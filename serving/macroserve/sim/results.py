@@ -145,7 +145,8 @@ class RunResult:
 
 
 SloRule = Callable[[SimRequest], bool]
-"""An SLO rule tells whether a request that has ended did so within its targets."""
+"""An SLO rule tells whether a request that has ended did so within its targets. A rule with the
+attribute ``ignores_ttft`` set to True does not look at the first token."""
 
 
 def as_client(record: SimRequest) -> bool:

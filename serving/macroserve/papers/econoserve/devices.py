@@ -1,6 +1,7 @@
 """Figure 12: devices with which the goodput of DistServe is held."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from macroserve.papers.econoserve.cases import (
     DISTSERVE,
@@ -33,6 +34,7 @@ class Completed:
 
     prompt_s: float
     token_s: float
+    ignores_ttft: ClassVar[bool] = True
 
     def __call__(self, record: SimRequest) -> bool:
         limit_s = SCALE * (self.prompt_s + self.token_s * record.num_output)
