@@ -63,7 +63,7 @@ def test_best_ratio_of_a_truncated_simulation_is_the_present_one(find):
 
 
 def test_best_ratio_behind_long_prompts_has_a_pool(make_design, make_load):
-    """One prompt in four takes nearly half of the target for the first token: where others may pass
+    """A fourth of the prompts takes half of the target for the first token: where others may pass
     those elsewhere, more are in time."""
     lengths = ((100, 100),) * 6 + ((1500, 100),) * 2
     instance_model = make_design(slo=Slo(1.0, 0.1), high_priority_ratio=NONE, strategy="ascendra")
