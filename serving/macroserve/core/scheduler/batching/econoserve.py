@@ -79,16 +79,15 @@ def _reserved(inputs: IterationInputs) -> int:
 def _prompts(
     inputs: IterationInputs, admission: Admission, num_tokens: int, num_blocks: int
 ) -> dict[Sequence, CacheKind]:
-    """Return the prompts to begin, at most ``num_tokens`` and ``num_blocks`` beside those under
-    way.
+    """Return the prompts to begin, in order.
 
-    They are in the order of section 3.4; those under way, which alone occupy memory, go first.
+    They are in the order of section 3.4, those that fit ``num_tokens`` and ``num_blocks`` beside
+    the prompts under way. Those alone occupy memory, and go first; where they leave nothing, the
+    order alone counts, for an iteration in which one of them cannot go on.
     A request that was just preempted waits for an iteration.
     """
     begun = inputs.running.prefilling.values()
     num_tokens -= sum([seq.num_to_prefill for seq in begun])
-    if num_tokens <= 0 or num_blocks <= 0:
-        return {}
     slots, preempted = AdapterSlots(inputs), inputs.preempted
     fit = (seq for seq in inputs.waiting if seq not in preempted and slots.fit(seq))
     first = list(islice(fit, len(inputs.waiting.resumed) + MAX_SORTED))
@@ -97,7 +96,8 @@ def _prompts(
         first.sort(
             key=lambda seq: (not seq.is_streaming, place(seq, 0, seq.num_prompt, inputs.now))
         )
-        first = _closest(inputs, admission, first, num_tokens, num_blocks)
+        if num_tokens > 0 and num_blocks > 0:
+            first = _closest(inputs, admission, first, num_tokens, num_blocks)
     return dict.fromkeys(first, CacheKind.KV)
 
 
