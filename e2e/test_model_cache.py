@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from world.kube import Kube
-from world.served import Served, emulated
+from world.served import Served, real
 from world.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -104,19 +104,7 @@ def test_later_start_finds_what_another_one_fetched(
     kube: Kube, claim: Callable[[str, str], None]
 ) -> None:
     """A start without a cache, one that fills it, and one that finds it filled."""
-    document = emulated(
-        "cached",
-        engine={
-            "type": "vLLM",
-            "dtype": "float32",
-            "kvCacheMemory": "128MiB",
-            "maxBatchTokens": 512,
-        },
-        instances=1,
-        mitosis={"lowerBound": 1, "upperBound": 2},
-        priority={"highPriorityRatio": 0.0},
-        ingress={"replicas": 1},
-    )
+    document = real("cached")
     served = Served(kube, document)
 
     def measured(count: int) -> list[dict[str, Any]]:

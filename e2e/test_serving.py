@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 from world.kube import Kube
-from world.served import Served, emulated
+from world.served import Served, emulated, real
 from world.waiting import eventually, throughout
 
 pytestmark = pytest.mark.e2e
@@ -61,19 +61,7 @@ def is_idle(instance: dict[str, Any]) -> bool:
 
 
 def test_real_vllm_answers(kube: Kube) -> None:
-    document = emulated(
-        "real",
-        engine={
-            "type": "vLLM",
-            "dtype": "float32",
-            "kvCacheMemory": "128MiB",
-            "maxBatchTokens": 512,
-        },
-        instances=1,
-        mitosis={"lowerBound": 1, "upperBound": 2},
-        priority={"highPriorityRatio": 0.0},
-        ingress={"replicas": 1},
-    )
+    document = real("real")
     served = Served(kube, document)
     served.apply()
     served.wait_for_condition("Ready", timeout_s=240)

@@ -30,6 +30,23 @@ def emulated(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+def real(name: str) -> dict[str, Any]:
+    """A MacroInstance of one small vLLM engine."""
+    return emulated(
+        name,
+        engine={
+            "type": "vLLM",
+            "dtype": "float32",
+            "kvCacheMemory": "128MiB",
+            "maxBatchTokens": 512,
+        },
+        instances=1,
+        mitosis={"lowerBound": 1, "upperBound": 2},
+        priority={"highPriorityRatio": 0.0},
+        ingress={"replicas": 1},
+    )
+
+
 class Served:
     """Apply, scale and observe one MacroInstance."""
 

@@ -27,6 +27,22 @@ def fields_at(path: str) -> dict[str, Any]:
     return schema.get("items", schema)
 
 
+def with_status(status: Any) -> dict[str, Any]:
+    """A valid resource that has this status."""
+    return {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "spec": {
+            "model": {"source": "tiny", "maxModelLen": 2048},
+            "engine": {"type": "Emulated"},
+            "slo": {"ttft": "2s", "tpot": "100ms"},
+            "instances": 3,
+            "mitosis": {"lowerBound": 2, "upperBound": 6},
+        },
+        "status": status,
+    }
+
+
 def refused(document: Any) -> list[str]:
     """Return the schema's errors about a document, including unknown fields. CEL rules are not
     evaluated."""

@@ -34,7 +34,7 @@ class ModelCache(Part):
     image: Annotated[str, Field(min_length=1)] | None = Field(default=None, description=NOT_EMPTY)
     """Image with a cache, which cannot be written."""
     read_only: bool = Field(default=False, description="true or false")
-    """Whether the volume is used as it is, without the hub."""
+    """The flag lets instances use the volume as it is, without the hub."""
 
     @property
     def writable(self) -> bool:

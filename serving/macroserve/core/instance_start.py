@@ -14,4 +14,4 @@ class InstanceStart(msgspec.Struct, frozen=True):
     warm_up_s: float
     """Part of it in which the engine generated its first tokens, seconds."""
     warm: bool
-    """Whether its caches had all weights and compiled code."""
+    """True if its caches had all weights and compiled code."""

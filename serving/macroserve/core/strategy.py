@@ -90,8 +90,8 @@ class Strategy:
     3)."""
     hybrid_cache: HybridCache = HybridCache.NEVER
     chooses_decodes: bool = False
-    """Whether the batching policy chooses who gives up its cache when memory runs short (Apt-Serve,
-    section 5); elsewhere it is the latest arrival."""
+    """The flag lets the batching policy choose who gives up its cache when memory runs short
+    (Apt-Serve, section 5); elsewhere it is the latest arrival."""
     mean_slack: bool = False
     """Whether the mean saved TPOT pays for prefills, as in EcoServe, instead of the tenth
     percentile. The mean hides young requests behind old ones, so attainment falls at low load

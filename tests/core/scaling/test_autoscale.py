@@ -4,6 +4,18 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.autoscaling_loop import (
+    ALERT,
+    ALERTS_MISSING,
+    LIMITS,
+    ROUND_S,
+    UNKNOWN,
+    Loop,
+    first,
+    need,
+    signals,
+    spare,
+)
 
 from macroserve.core.scaling.autoscale import (
     GAP_S,
@@ -12,74 +24,9 @@ from macroserve.core.scaling.autoscale import (
     REMEMBERED_S,
     SETTLE_S,
     START_S,
-    CapacityEstimate,
     Limits,
-    LoadSignals,
     TargetChange,
-    decide,
-    resume,
 )
-
-LIMITS = Limits(least=1, most=16, up_s=0.0, down_s=300.0)
-ALERT = "MacroserveSLOAttainmentLow"
-ALERTS_MISSING = "Nothing is heard from Alertmanager."
-UNKNOWN = "The head does not answer."
-ROUND_S = 5.0
-
-
-def need(enough, survivors=None, **fields):
-    return CapacityEstimate(10.0, enough, enough if survivors is None else survivors, **fields)
-
-
-def signals(enough=4, survivors=None, *, ready=4, **fields):
-    """Return signals of four instances that are all needed, with changes."""
-    fields.setdefault("need", need(enough, survivors))
-    return LoadSignals(ready=ready, **fields)
-
-
-def spare(survivors, **fields):
-    """Return signals under which the present instances are enough, and fewer would be as well."""
-    return lambda target: signals(target, min(survivors, target), ready=target, **fields)
-
-
-def first(given, *, target=4, limits=LIMITS, changes=(), now=10_000.0):
-    """Return the first decision."""
-    decision, _ = decide(resume(target, changes, now), limits, given, now)
-    return decision
-
-
-class Loop:
-    """The loop decides every few seconds and records all ``targets`` with their times."""
-
-    def __init__(self, target=4, limits=LIMITS, changes=(), now=10_000.0):
-        self.limits = limits
-        self.now = now
-        self.scaling = resume(target, changes, now)
-        self.targets = [(now, target)]
-        self.decision = None
-
-    def round(self, given):
-        before = self.scaling.target
-        self.decision, self.scaling = decide(self.scaling, self.limits, given, self.now)
-        assert self.decision.target == self.scaling.target
-        assert self.decision.reason.endswith("."), self.decision
-        if self.decision.target != before:
-            self.targets.append((self.now, self.decision.target))
-        return self.decision.target
-
-    def run(self, given, for_s):
-        """Run for a time. given: signals, or a function that returns them for the current
-        target."""
-        end_s = self.now + for_s
-        while self.now < end_s:
-            self.now += ROUND_S
-            self.round(given(self.scaling.target) if callable(given) else given)
-        return self.scaling.target
-
-    def restart(self):
-        """Restart from the parts of the state that the status holds."""
-        self.scaling = resume(self.scaling.target, self.scaling.changes, self.now)
-
 
 # -- one round
 
@@ -366,54 +313,3 @@ def test_autoscale_rise_long_after_a_removal_is_no_mistake():
     changes = [TargetChange(8_000.0, 5, 4), TargetChange(8_000.0 + REBOUND_S + 1, 4, 5)]
     loop = Loop(target=5, changes=changes)
     assert loop.run(spare(4), LIMITS.down_s + 2 * ROUND_S) == 4
-
-
-# -- whatever happens
-
-anything = st.builds(
-    LoadSignals,
-    ready=st.integers(0, 20),
-    alert=st.sampled_from([None, ALERT]),
-    need=st.none()
-    | st.builds(
-        CapacityEstimate,
-        st.floats(0, 100),
-        st.integers(1, 40),
-        st.integers(1, 40),
-        st.booleans(),
-        st.booleans(),
-    ),
-    idle=st.booleans(),
-    below_target=st.booleans(),
-    unknown=st.sampled_from([None, UNKNOWN]),
-    alerts_missing=st.sampled_from([None, ALERTS_MISSING]),
-    start_s=st.floats(0, 600),
-    response_s=st.floats(0, 600),
-)
-steps = st.lists(st.tuples(st.floats(0.1, 400), anything), max_size=40)
-
-
-@given(steps, st.integers(1, 20), st.integers(1, 8), st.integers(0, 12), st.floats(0, 600))
-def test_autoscale_under_any_signals_keeps_bounds_doubling_and_windows(
-    steps, target, least, spread, down_s
-):
-    limits = Limits(least, least + spread, 0.0, down_s)
-    loop = Loop(target=target, limits=limits)
-    last_reason_to_keep = loop.now
-    for passed_s, given_ in steps:
-        loop.now += passed_s
-        before = loop.scaling.target
-        after = loop.round(given_)
-        assert limits.least <= after <= limits.most
-        if before not in range(limits.least, limits.most + 1):
-            last_reason_to_keep = loop.now
-            continue
-        assert after <= 2 * before
-        if given_.unknown:
-            assert after == before
-        if after < before:
-            assert not (given_.alerts_missing or (given_.alert and not given_.idle))
-            assert loop.now - last_reason_to_keep >= down_s
-        has_need = given_.need is not None and given_.need.survivors < before
-        if after != before or given_.unknown or not (given_.idle or has_need):
-            last_reason_to_keep = loop.now

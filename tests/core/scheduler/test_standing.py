@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.scheduler_events import apply
 
 from macroserve.core.batch import BatchResult
 from macroserve.core.request import Slo
@@ -57,18 +58,6 @@ limits = st.fixed_dictionaries(
         "slo": slos,
     }
 )
-
-
-def apply(event, executor):
-    match event:
-        case "abort" if executor.alive:
-            executor.finish(executor.alive[len(executor.alive) // 2])
-        case "drain" | "undrain":
-            executor.scheduler.drain(event == "drain")
-        case "hp" | "lp":
-            executor.scheduler.set_pool(Pool(event))
-        case "stay" | "go":
-            executor.scheduler.let_offload(event == "go")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

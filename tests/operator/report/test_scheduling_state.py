@@ -278,19 +278,7 @@ def test_refusals_are_bounded_whatever_a_later_head_tells() -> None:
 
 @pytest.mark.parametrize("num_instances", [0, 3, 64, 100])
 def test_scheduling_state_fits_the_crd(num_instances: int) -> None:
-    resource = {
-        "apiVersion": "macroserve.io/v1alpha1",
-        "kind": "MacroInstance",
-        "spec": {
-            "model": {"source": "tiny", "maxModelLen": 2048},
-            "engine": {"type": "Emulated"},
-            "slo": {"ttft": "2s", "tpot": "100ms"},
-            "instances": 3,
-            "mitosis": {"lowerBound": 2, "upperBound": 6},
-        },
-        "status": at_size(num_instances),
-    }
-    assert crd.refused(resource) == []
+    assert crd.refused(crd.with_status(at_size(num_instances))) == []
 
 
 def test_every_scheduling_field_of_the_crd_is_told() -> None:

@@ -119,19 +119,7 @@ NEW = reconcile_result(observation(pods=(), head=None, ingress=None, report=None
 
 @pytest.mark.parametrize("found", [reconcile_result(), BUSY, NEW])
 def test_status_has_only_fields_of_the_crd(found: Any) -> None:
-    resource = {
-        "apiVersion": "macroserve.io/v1alpha1",
-        "kind": "MacroInstance",
-        "spec": {
-            "model": {"source": "tiny", "maxModelLen": 2048},
-            "engine": {"type": "Emulated"},
-            "slo": {"ttft": "2s", "tpot": "100ms"},
-            "instances": 3,
-            "mitosis": {"lowerBound": 2, "upperBound": 6},
-        },
-        "status": status(found, [DECISION]),
-    }
-    assert crd.refused(resource) == []
+    assert crd.refused(crd.with_status(status(found, [DECISION]))) == []
 
 
 def test_status_has_the_hybrid_cache_once() -> None:

@@ -60,7 +60,7 @@ class Plan(NamedTuple):
     slack_exhausted: bool = False
     """Whether prompts could begin or continue if the decodes had saved enough time."""
     stands: bool = False
-    """Whether the policy would decide the same decodes, and nothing else, in every step until an
+    """The policy tells that it would decide the same decodes, and nothing else, until an
     event that ``standing`` lists, whatever the time."""
 
     def without(self, preempted: list[Sequence]) -> "Plan":
