@@ -165,6 +165,7 @@ def test_prompt_held_back_within_an_image_keeps_no_other_image_waiting(
 ) -> None:
     begun, other = QUESTIONS[0], QUESTIONS[5]
     salt = {"cache_salt": "none has this prompt"}
+    ours.llm.reset_encoder_cache()  # other tests have shown this image
     ours.add("0", {**begun.prompt, **salt}, NUM_TOKENS)
     while not ours.scheduler.encoder_cache_manager.cached:
         ours.step()
