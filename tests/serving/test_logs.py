@@ -46,9 +46,6 @@ def test_traceback_shows_no_values_of_variables(readable: bool) -> None:
 
 
 def test_configured_logs_go_to_the_file_that_is_named(tmp_path, monkeypatch) -> None:
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", list(root.handlers))
-    monkeypatch.setattr(root, "level", root.level)
     monkeypatch.setenv(logs.FILE_VARIABLE, str(tmp_path / "log"))
     logs.configure()
     get_logger("macroserve.cell").info("instance joins", instance="a")
