@@ -3,9 +3,11 @@
 import asyncio
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prometheus_client import REGISTRY
 from support.virtual_time import run
 
 from macroserve.operator.k8s.client import ApiError
@@ -233,6 +235,38 @@ def test_own_changes_of_a_failing_reconcile_do_not_skip_its_backoff() -> None:
             scene.loops.wake(LLAMA)
             await asyncio.sleep(0.01)
         assert len(reconciler.times) < 30
+
+    run(main())
+
+
+def reactions() -> tuple[float, float]:
+    """Return the number of changes that were acted on, and the sum of their times."""
+    name = "macroserve_operator_reaction_seconds"
+    counts = (REGISTRY.get_sample_value(f"{name}_{part}") for part in ("count", "sum"))
+    num, sum_s = (count or 0.0 for count in counts)
+    return num, sum_s
+
+
+def test_reaction_to_a_change_lasts_until_a_reconcile_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr("macroserve.operator.reconcile.queue.time", clock)
+
+    async def main() -> None:
+        scene = Scene.of_one()
+        await asyncio.sleep(1)
+        reconciler = scene.made["llama"]
+        num_before, before_s = reactions()
+        reconciler.outcome = raising(ApiError(409, "conflict"))
+        scene.loops.changed(resource(generation=2))
+        await asyncio.sleep(20)
+        assert reactions() == (num_before, before_s)
+        reconciler.outcome = lambda: Requeue.LATER
+        await asyncio.sleep(60)
+        num, sum_s = reactions()
+        assert num == num_before + 1, "reconciles without a change are no reactions"
+        assert 20 <= sum_s - before_s <= 20 + 1.3 * MAX_WAIT_S
 
     run(main())
 
