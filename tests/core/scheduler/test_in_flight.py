@@ -49,6 +49,28 @@ def test_batch_is_decided_for_the_end_of_those_in_flight(make_scheduler, make_re
     assert [item.request_id for item in scheduler.schedule(0.0).handed_back] == ["late"]
 
 
+def test_batches_behind_one_that_ends_late_are_expected_later(make_scheduler, make_request):
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("r"), 0.0)
+    begin(scheduler, 0.0, r=1)
+    steps_s = [begin(scheduler, 0.0).predicted_s for _ in range(2)]
+    scheduler.settle((), {}, 5.0)
+    assert scheduler.in_flight.ends_s == pytest.approx(5.0 + sum(steps_s))
+
+
+def test_first_token_that_came_late_moves_the_budget_of_those_behind_it(
+    make_scheduler, make_request
+):
+    scheduler = make_scheduler()
+    scheduler.add_request(make_request("r", slo=Slo(1.0, 0.1)), 0.0)
+    begin(scheduler, 0.0, r=1)
+    for _ in range(2):
+        begin(scheduler, 0.0)
+    scheduler.settle((), {}, 0.5)
+    # Two more tokens are counted, for which it has two times its target from the first one on.
+    assert scheduler.running.decoding["r"].tpot_budget_until_s == pytest.approx(0.5 + 2 * 0.1)
+
+
 @pytest.mark.parametrize(("ended_s", "attained"), [(0.9, 1), (1.1, 0)])
 def test_first_token_counts_when_it_came(make_scheduler, make_request, ended_s, attained):
     """The token was expected long before its deadline at 1 s."""

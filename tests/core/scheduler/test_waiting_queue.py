@@ -65,6 +65,9 @@ def test_waiting_queue_after_any_operations_equals_a_sorted_list(
     assert queue.prefill_s == pytest.approx(sum(seq.prefill_s for seq in model))
     assert queue.cost_s == pytest.approx(sum(seq.cost_s for seq in model))
     assert queue.predicted_tokens == sum(seq.num_remaining for seq in model)
+    in_turn = [*queue.resumed.seqs, *queue.by_arrival.seqs]
+    for start in range(len(model) + 1):
+        assert queue.some(start, 3) == in_turn[start : start + 3]
     assert queue.oldest_arrival_s() == min((seq.arrival_s for seq in model), default=None)
     fresh = [seq for seq in model if not seq.is_streaming]
     by_ttft = {
