@@ -257,3 +257,18 @@ def test_trial_ends_with_a_new_incarnation_of_its_instance() -> None:
     assert not ledger.views[0].on_trial
     ledger.settle("r")
     assert not ledger.views[0].on_trial
+
+
+def test_trial_goes_on_while_its_instance_gets_other_requests() -> None:
+    ledger = CellLedger(strategy("vllm"))
+    ledger.add("a", Pool.LP, 64)
+    ledger.observe("a", InstanceStatus(1, num_blocks=10, free_blocks=10), 0.0)
+    first, second, other = (
+        Request(name, 0.0, 20, 64, Slo(ttft_s=5.0, tpot_s=0.1))
+        for name in ("first", "second", "other")
+    )
+    ledger.assign(RouteRequest(first, 20, trial=True), 0.0)
+    assert ledger.assign(RouteRequest(other, 20), 0.0).instance == "a", "there is no other"
+    assert ledger.assign(RouteRequest(second, 20, trial=True), 0.0).instance is None
+    ledger.settle("first")
+    assert ledger.assign(RouteRequest(second, 20, trial=True), 0.0).instance == "a"

@@ -132,6 +132,18 @@ def test_record_of_prompts_that_never_repeat_goes_on_and_trusts_the_next_ones() 
     assert record.expected(keys(1, 2)) == {"a": 128}
 
 
+def test_expectation_forgets_what_was_found_long_ago() -> None:
+    record = PrefixRecord()
+    prompt = tuple(range(num_keys(4097)))
+    num_begun = num_found = 0
+    for share in (1, 0):
+        for _ in range(3 * MEMORY_TOKENS // 4096):
+            record.note("a", prompt, 4097, capacity=100_000)
+            record.observe("a", num_begun, num_found)
+            num_begun, num_found = num_begun + 4097, num_found + share * 4096
+    assert record.expected(prompt).get("a", 0) < 0.1 * 4096
+
+
 @pytest.mark.parametrize(
     "counts",
     [

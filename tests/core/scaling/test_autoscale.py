@@ -255,6 +255,15 @@ def test_autoscale_alert_after_a_removal_acts_at_once():
     assert first(signals(alert=ALERT), changes=[removed]).target == 5
 
 
+def test_autoscale_alert_after_a_gap_acts_at_once_if_all_have_served_for_long():
+    loop = Loop()
+    loop.run(signals(5), ROUND_S)
+    loop.run(signals(5, ready=5), SETTLE_S)
+    loop.now += GAP_S
+    loop.run(signals(5, ready=5), ROUND_S)
+    assert loop.run(signals(alert=ALERT, ready=5, need=None), ROUND_S) == 6
+
+
 def test_autoscale_after_a_restart_waits_for_the_settling_time_at_most():
     loop = Loop(changes=[TargetChange(9_980.0, 3, 4)])
     assert loop.run(signals(alert=ALERT), SETTLE_S) == 4

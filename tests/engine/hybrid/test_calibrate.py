@@ -65,11 +65,12 @@ def test_rho_on_a_busy_machine_is_that_of_the_shortest_trials(clock):
     assert rho_s == pytest.approx(5e-6)
 
 
-def test_rho_of_a_model_with_few_positions_uses_no_others(clock):
+@pytest.mark.parametrize("max_model_len", [50, 20])
+def test_rho_of_a_model_with_few_positions_uses_no_others(clock, max_model_len):
     layer = FakeLayer(clock, 5)
-    rho_s = calibrate.measure_rho([layer], Scratch(MAX_MODEL_LEN, BLOCK), 50)
+    rho_s = calibrate.measure_rho([layer], Scratch(MAX_MODEL_LEN, BLOCK), max_model_len)
     assert rho_s == pytest.approx(5e-6)
-    assert layer.longest == 50
+    assert layer.longest == max_model_len
 
 
 def test_rho_where_the_larger_batch_takes_less_is_zero(clock):

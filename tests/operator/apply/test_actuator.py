@@ -30,7 +30,7 @@ from macroserve.operator.k8s.kinds import POD
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Observation
 from macroserve.operator.observe.pods import instance_pods
-from macroserve.operator.plan.fleet import RepairAction
+from macroserve.operator.plan.fleet import Detach, RepairAction
 from macroserve.operator.reconcile.head_connection import HeadConnection
 
 LP, HP = Pool.LP, Pool.HP
@@ -218,6 +218,17 @@ def test_pod_that_has_drained_is_deleted_without_grace(fake: FakeDeployment) -> 
     assert grace_s(fake, "instance-0") == DRAINED_GRACE_S
     assert "instance-0" not in fake.cells["cell-0"]
     assert grace_s(fake, "instance-1") == OWN_GRACE_S
+
+
+def test_draining_pod_that_no_cell_holds_is_deleted_with_its_own_grace(
+    fake: FakeDeployment,
+) -> None:
+    """Nobody tells whether it has requests."""
+    joined(fake, 1)
+    asyncio.run(carry_out(fake, [Drain("instance-0", "cell-0", "")]))
+    asyncio.run(carry_out(fake, [Detach("instance-0", "cell-0")]))
+    asyncio.run(carry_out(fake, [Stop("instance-0", "")]))
+    assert grace_s(fake, "instance-0") == OWN_GRACE_S
 
 
 def test_cell_that_does_not_let_go_keeps_no_instance(fake: FakeDeployment) -> None:
