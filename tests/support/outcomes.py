@@ -17,6 +17,7 @@ from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.results import StopRule
+from macroserve.sim.rival_routing import Routing
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import bursty
@@ -39,6 +40,8 @@ def scenarios() -> Iterator[tuple[str, Scenario]]:
     unified = scenario(STRATEGIES["unified"])
     yield "stages", replace(unified, cluster=replace(CELL, ranks=2, stages=2))
     yield "late ones refused", replace(unified, drop_late=True)
+    for routing in (Routing.ROUND_ROBIN, Routing.STICKY):
+        yield routing, replace(unified, routing=routing)
     many = replace(CELL, num_instances=8)
     yield "cells", replace(unified, cluster=many, bounds=Bounds(2, 3))
 
