@@ -25,6 +25,12 @@ def test_batching_without_work_returns_an_idle_plan(compose, strategy, pool):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+def test_batching_with_chunks_larger_than_a_batch_stays_within_it(compose, strategy):
+    _, picks, _, _ = compose(strategy, waiting=(300, 300), chunk_tokens=1024, max_batch_tokens=512)
+    assert 300 <= sum(num_tokens for _, num_tokens in picks) <= 512
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("pool", Pool)
 def test_batching_with_only_decodes_runs_all_of_them(compose, strategy, pool):
     kind, picks, decodes, _ = compose(strategy, [0.5, -3.0], pool=pool)

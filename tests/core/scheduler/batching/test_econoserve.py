@@ -14,6 +14,10 @@ from support.econoserve_states import (
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.batching.econoserve import econoserve_batch
+from macroserve.core.scheduler.candidates import Candidates
+from macroserve.core.scheduler.engine_cache import MISS, Hit
 from macroserve.core.strategy import Ordering
 
 
@@ -30,6 +34,15 @@ def test_econoserve_prompt_gets_its_memory_and_its_response_more(make, make_requ
     blocks = held(scheduler, "r0")
     executor.drain()
     assert scheduler.running.blocks.free == scheduler.config.num_blocks >= blocks
+
+
+def test_econoserve_response_gets_no_memory_beyond_its_limit(make, make_request):
+    """Of its 40 tokens 39 are to come; 1.15 times as many would take a tenth block."""
+    scheduler, executor = make()
+    arrive(executor, make_request, 100, new=40)
+    while not executor.step().decodes:
+        pass
+    assert held(scheduler, "r0") == 9
 
 
 def test_econoserve_prompts_fill_the_rest_of_the_forward_size(make, make_request):
@@ -171,6 +184,16 @@ def test_econoserve_longest_response_that_fits_goes_beside_one_that_does_not(mak
     assert scheduler.schedule(0.1).decodes == ("r4", "r1")
 
 
+def test_econoserve_prompts_get_what_queued_responses_leave_of_the_reserve(make, make_request):
+    """The reserve is 4 blocks, of which the response that waits holds 1."""
+    scheduler = queued(make, make_request, 2000, 100)
+    for index in range(5):
+        scheduler.add_request(make_request(f"p{index}", 0.1, 16, 200, PATIENT), 0.1)
+    batch = scheduler.schedule(0.1)
+    assert batch.decodes == ("r1",) and list(scheduler.running.paused) == ["r0"]
+    assert len(batch.prefills) == 3
+
+
 @pytest.mark.parametrize(("after_s", "begun"), [(-1, "r1"), (1, "r0")])
 def test_econoserve_no_response_passes_an_overdue_one(make, make_request, after_s, begun):
     """The overdue one has not all the memory it needs, but nothing else has any."""
@@ -235,3 +258,31 @@ def test_econoserve_response_that_becomes_overdue_is_not_kept_out_by_a_standing_
         batch = scheduler.schedule(now)
         assert batch.decodes == decodes
         scheduler.update(batch, BatchResult(0.1, decoded=1), now)
+
+
+class Cache:
+    """The engine's cache has the same of every prompt."""
+
+    def __init__(self, hit: Hit) -> None:
+        self._hit = hit
+
+    def find(self, request_id: str) -> Hit:
+        return self._hit
+
+
+def plan_beside_a_decode(make_step, cache):
+    """Return the plan for a prompt of 400 tokens, which takes 25 blocks of which 18 are free."""
+    step = make_step("econoserve", decoding=(1.0,), waiting=(400,), num_blocks=20)
+    step.inputs = replace(step.inputs, cache=cache)
+    return econoserve_batch(step.inputs, Admission(step.inputs, Candidates(step.inputs)))
+
+
+@pytest.mark.parametrize(("cache", "stands"), [(None, True), (Cache(MISS), False)])
+def test_econoserve_plan_stands_beside_a_prompt_that_no_cache_may_have(make_step, cache, stands):
+    plan = plan_beside_a_decode(make_step, cache)
+    assert (plan.picks, plan.stands) == ([], stands)
+
+
+def test_econoserve_prompt_begins_in_the_memory_for_blocks_that_nobody_holds(make_step):
+    (pick,) = plan_beside_a_decode(make_step, Cache(Hit(160, num_held_blocks=10))).picks
+    assert (pick.num_before, pick.num_blocks, pick.num_shared) == (160, 25, 10)

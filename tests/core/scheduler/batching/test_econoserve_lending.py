@@ -51,6 +51,15 @@ def test_econoserve_with_kv_lending_lends_unused_memory(make, make_request, kv_l
     assert not any(batch.preempted for batch in executor.batches)
 
 
+def test_econoserve_borrowed_blocks_take_none_from_prompts(make, make_request):
+    scheduler, executor = starved(make, make_request, num_blocks=21)
+    wait_for_memory(scheduler, executor, "r1", 18)
+    arrive(executor, make_request, 14)
+    batch = executor.step()
+    assert scheduler.sequences["r1"].num_borrowed == 2 > scheduler.running.blocks.free == 0
+    assert [prefill.request_id for prefill in batch.prefills] == ["r2"]
+
+
 @pytest.mark.parametrize(
     ("num_tokens", "later", "fits"),
     [
@@ -114,6 +123,26 @@ def test_econoserve_lends_each_block_once(make, make_request):
         expect(scheduler, name, 50)
     executor.step()
     assert [scheduler.sequences[name].lender is None for name in ("r1", "r2")] == [False, True]
+
+
+def test_econoserve_lender_lends_to_several_what_it_needs_last(make, make_request):
+    """Each of the two borrows 48 slots for at most 52 steps, at the end of which the lender has as
+    many left for itself."""
+    scheduler, executor = make(expected=170, lengths={"r0": 170}, num_blocks=25, max_num_seqs=3)
+    arrive(executor, make_request, 160, new=200)
+    for _ in range(3):
+        executor.step()
+    arrive(executor, make_request, 14, 14)
+    for _ in range(20):
+        executor.step()
+        for name in tuple(scheduler.running.paused):
+            expect(scheduler, name, 190)  # too long to be lent anything
+    lender = scheduler.running.decoding["r0"]
+    assert 48 + 100 <= lender.num_slots - lender.num_tokens < 2 * 100
+    for name in ("r1", "r2"):
+        expect(scheduler, name, 40)
+    executor.step()
+    assert [scheduler.sequences[name].lender for name in ("r1", "r2")] == [lender, lender]
 
 
 def test_econoserve_borrower_that_outruns_its_loan_borrows_no_more(make, make_request):
