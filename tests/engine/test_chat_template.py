@@ -41,5 +41,15 @@ def test_template_variables_without_a_server_template_are_the_models(config: Mod
     assert template_variables(tokenizer, config, None) == REASONING_VARIABLES
 
 
+def test_template_variables_of_a_model_with_two_templates_are_those_of_both(
+    config: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = cached_tokenizer_from_config(config)
+    templates = {"default": "{{ one }}", "tool_use": "{{ another }}"}
+    monkeypatch.setattr(tokenizer, "chat_template", templates)
+    found = template_variables(tokenizer, config, None)
+    assert found == REASONING_VARIABLES | {"one", "another"}
+
+
 def test_template_variables_without_a_template_are_for_reasoning(config: ModelConfig) -> None:
     assert template_variables(None, config, None) == REASONING_VARIABLES

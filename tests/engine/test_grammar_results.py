@@ -18,7 +18,7 @@ from macroserve.engine.vllm import grammar  # noqa: E402
 
 
 class Calls:
-    """Every constraint compiles at once, unless the process is busy.
+    """The process compiles every constraint at once, unless it is busy.
 
     Attributes:
         compiled: the regular expressions, in order.

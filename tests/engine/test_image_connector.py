@@ -106,11 +106,23 @@ async def test_url_that_leads_inside_reaches_nothing(site: Site, host: str) -> N
     assert "127.0.0.1" not in str(caught.value) and site.paths == []
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "fd00::1"])
+@pytest.mark.parametrize(
+    "address",
+    ["10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "fd00::1", "::ffff:100.64.0.1"],
+)
 def test_address_that_is_not_of_the_public_internet_gets_no_socket(address: str) -> None:
-    family = images.socket.AF_INET6 if ":" in address else images.socket.AF_INET
     with pytest.raises(OSError, match="not of the public internet"):
-        images.public_socket((family, images.socket.SOCK_STREAM, 6, "", (address, 80)))
+        public_socket(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8"])
+def test_address_of_the_public_internet_gets_a_socket(address: str) -> None:
+    public_socket(address).close()
+
+
+def public_socket(address: str) -> images.socket.socket:
+    family = images.socket.AF_INET6 if ":" in address else images.socket.AF_INET
+    return images.public_socket((family, images.socket.SOCK_STREAM, 6, "", (address, 80)))
 
 
 async def test_listed_host_is_reached_and_no_other(site: Site) -> None:

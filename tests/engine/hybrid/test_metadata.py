@@ -91,6 +91,13 @@ def test_rebuilt_context_has_earlier_tokens_apart_from_those_of_the_step():
     assert context.block_table.tolist() == [[0, 1, 2], [2, 3, 4]]
 
 
+def test_rebuilt_context_of_a_request_that_fills_its_blocks_has_no_more_of_them():
+    _, some = part_of(batch("cpu"), torch.tensor([1, 3]))
+    context = rebuilt_context(some, STATES_PER_BLOCK, block_size=20)
+    assert context.made.tolist() == [*range(20), *range(20 + 26, 20 + 33)]
+    assert context.block_table.tolist() == [[0, 1], [1, 2]]
+
+
 def test_direct_context_reads_all_tokens_and_writes_the_last():
     _, some = part_of(batch("cpu"), torch.tensor([0, 2]))
     context = direct_context(some, STATES_PER_BLOCK)

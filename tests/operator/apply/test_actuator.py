@@ -223,7 +223,7 @@ def test_pod_that_has_drained_is_deleted_without_grace(fake: FakeDeployment) -> 
 def test_draining_pod_that_no_cell_holds_is_deleted_with_its_own_grace(
     fake: FakeDeployment,
 ) -> None:
-    """Nobody tells whether it has requests."""
+    """The head does not tell whether it has requests."""
     joined(fake, 1)
     asyncio.run(carry_out(fake, [Drain("instance-0", "cell-0", "")]))
     asyncio.run(carry_out(fake, [Detach("instance-0", "cell-0")]))

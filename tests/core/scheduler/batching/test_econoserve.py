@@ -37,7 +37,7 @@ def test_econoserve_prompt_gets_its_memory_and_its_response_more(make, make_requ
 
 
 def test_econoserve_response_gets_no_memory_beyond_its_limit(make, make_request):
-    """Of its 40 tokens 39 are to come; 1.15 times as many would take a tenth block."""
+    """The response has 39 tokens to come; 1.15 times as many would take a tenth block."""
     scheduler, executor = make()
     arrive(executor, make_request, 100, new=40)
     while not executor.step().decodes:

@@ -126,8 +126,7 @@ def test_econoserve_lends_each_block_once(make, make_request):
 
 
 def test_econoserve_lender_lends_to_several_what_it_needs_last(make, make_request):
-    """Each of the two borrows 48 slots for at most 52 steps, at the end of which the lender has as
-    many left for itself."""
+    """The two borrow 48 slots each for at most 52 steps; the lender needs its own slots later."""
     scheduler, executor = make(expected=170, lengths={"r0": 170}, num_blocks=25, max_num_seqs=3)
     arrive(executor, make_request, 160, new=200)
     for _ in range(3):
