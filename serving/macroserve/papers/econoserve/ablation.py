@@ -90,7 +90,8 @@ FIGURE = Figure(
     measurements,
     rows,
     "A prompt whose response waits for memory holds its own meanwhile, which is why decoupling "
-    "costs time here. The paper's coupled system keeps groups of responses together, too, so "
+    "costs time here, with a cache of 24 or 36 GB, too. The paper's coupled system keeps groups of "
+    "responses together, so "
     "that prompts begin only when a group ends; here one begins whenever there is memory for "
     "it and its response. Groups save the time of the paper's scheduler; here a host takes as long "
     "for a step, whoever is in it (`macroserve bench scheduler` times what they save). Of those "
