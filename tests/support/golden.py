@@ -14,7 +14,7 @@ from typing import Any
 from support.outcomes import scenarios
 
 from macroserve.core.strategies import STRATEGIES
-from macroserve.papers import aptserve
+from macroserve.papers.aptserve import cases as aptserve
 from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve
 from macroserve.papers.ecoserve import cases as ecoserve

@@ -7,7 +7,7 @@ from statistics import mean
 from macroserve.core.routing.policies.ascendra import ascendra_route
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.tuning import Tuning
-from macroserve.papers import aptserve
+from macroserve.papers.aptserve import cases as aptserve
 from macroserve.papers.ascendra import cases as ascendra
 from macroserve.papers.econoserve import cases as econoserve
 from macroserve.papers.econoserve.rate import LATENCY_S

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from macroserve.core.tuning import Tuning
-from macroserve.papers import aptserve
+from macroserve.papers.aptserve.cases import BASELINES, experiment
 
 BEYOND = {"ShareGPT": (3.0, 40.0), "HumanEval": (16.0, 15.0), "LongBench": (2.0, 40.0)}
 """Rates beyond what the baselines hold, requests/s, and seconds of them."""
@@ -17,18 +17,18 @@ def attainment(
     name: str, variant: str, rate: float, duration_s: float, chunk_tokens: int | None = None
 ) -> float:
     """Return the attainment of OPT-13B for a load."""
-    experiment = aptserve.experiment("OPT-13B", name, variant)
+    chosen = experiment("OPT-13B", name, variant)
     if chunk_tokens is not None:
-        scenario = replace(experiment.scenario, tuning=Tuning(chunk_tokens=chunk_tokens))
-        experiment = replace(experiment, scenario=scenario)
-    return experiment.serve(rate, duration_s).attainment
+        scenario = replace(chosen.scenario, tuning=Tuning(chunk_tokens=chunk_tokens))
+        chosen = replace(chosen, scenario=scenario)
+    return chosen.serve(rate, duration_s).attainment
 
 
 @pytest.mark.parametrize("name", BEYOND)
 def test_aptserve_attains_more_than_each_baseline_beyond_their_rates(name: str) -> None:
     """Figure 8, section 6.3."""
     ours = attainment(name, "aptserve", *BEYOND[name])
-    for baseline in aptserve.BASELINES:
+    for baseline in BASELINES:
         assert ours > attainment(name, baseline, *BEYOND[name]) + 0.2
 
 
