@@ -47,11 +47,14 @@ def test_curve_has_a_point_for_each_rate(metric):
 def test_percentiles_are_over_all_counted_requests():
     measured = Percentiles("p", PATIENT, 4.0, 10.0)
     values = measured.measure(seed=0)
-    results = PATIENT.serve(4.0, 10.0, stop=AT_END).results
-    for name, times in (("TTFT", "wait_s"), ("TPOT", "tpot_s")):
+    outcome = PATIENT.serve(4.0, 10.0, stop=AT_END)
+    results = outcome.results
+    assert measured.attainment(values) == outcome.attainment
+    for name, times in (("TTFT", "wait_s"), ("TPOT", "tpot_s"), ("P99 TBT", "tbt_s")):
         line = measured.line(name, values)
         assert line == sorted(line)
         (median,) = [at_s for at_s, share in line if share == 0.5]
+        assert measured.percentile(name, 50, values) == median
         taken = [getattr(result, times) for result in results]
         assert sum(each <= median for each in taken) >= len(taken) / 2
         assert sum(each < median for each in taken) < len(taken) / 2

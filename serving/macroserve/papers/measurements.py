@@ -259,7 +259,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """The measurement is the distribution of TTFT and TPOT at a rate."""
+    """The measurement is the distribution of latencies at a rate, and the attainment there."""
 
     key: str
     experiment: Experiment
@@ -268,18 +268,31 @@ class Percentiles:
 
     def measure(self, seed: int) -> Values:
         outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, stop=AT_END)
-        return {
+        found = {
             self._point(name, percent): _percentile(outcome.results, of, percent)
             for name, of in _LATENCIES.items()
             for percent in PERCENTS
         }
+        return {**found, self._attainment: outcome.attainment}
+
+    def attainment(self, values: Values) -> float:
+        return values[self._attainment]
+
+    def percentile(self, latency: str, percent: int, values: Values) -> float:
+        """Return a percentile of a latency (see ``line``) in seconds; ``percent`` is one of
+        ``PERCENTS``."""
+        return values[self._point(latency, percent)]
 
     def line(self, latency: str, values: Values) -> list[tuple[float, float]]:
         """Return the points of a distribution: seconds, and the share of the requests below them.
 
-        latency: 'TTFT' or 'TPOT'.
+        latency: 'TTFT', 'TPOT' or 'P99 TBT', the 99th percentile of a request's gaps.
         """
-        return [(values[self._point(latency, percent)], percent / 100) for percent in PERCENTS]
+        return [(self.percentile(latency, percent, values), percent / 100) for percent in PERCENTS]
+
+    @property
+    def _attainment(self) -> str:
+        return f"{self.key}, attainment"
 
     def _point(self, name: str, percent: int) -> str:
         return f"{self.key}, {name} p{percent}"
@@ -288,6 +301,7 @@ class Percentiles:
 _LATENCIES: Mapping[str, Callable[[RequestResult], float]] = {
     "TTFT": lambda result: result.wait_s,
     "TPOT": lambda result: result.tpot_s,
+    "P99 TBT": lambda result: result.tbt_s,
 }
 
 

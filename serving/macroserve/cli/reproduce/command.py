@@ -14,7 +14,9 @@ from macroserve.cli.choices import Choices
 console = Console(highlight=False)
 
 FIGURE_NAMES = {
-    "aptserve": ("throughput", "attainment", "ablation"),
+    "aptserve": (
+        *("throughput", "attainment", "burstiness", "ablation", "latencies", "ultra-long"),
+    ),
     "ascendra": (
         *("goodput", "variants", "attainment", "strictness", "overload", "ordering"),
         "model-error",

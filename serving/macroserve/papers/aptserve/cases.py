@@ -52,6 +52,9 @@ class Variant:
 APT = STRATEGIES["aptserve"]
 FCFS = replace(APT, batch=fcfs_batch, chooses_decodes=False)
 KV_ONLY = replace(APT, hybrid_cache=HybridCache.NEVER)
+DECAYED = "aptserve, late value 0.4"
+"""Variant whose late requests keep that share of their value (section 6.6)."""
+
 VARIANTS = {
     "prefill-first": Variant(STRATEGIES["prefill-first"]),
     "sarathi": Variant(STRATEGIES["sarathi"]),
@@ -60,6 +63,7 @@ VARIANTS = {
     "aptserve-s": Variant(STRATEGIES["aptserve-s"]),
     "aptserve, KV only": Variant(KV_ONLY),
     "aptserve, FCFS": Variant(FCFS),
+    DECAYED: Variant(APT, Tuning(late_value=0.4)),
     "aptserve, the paper's kernel": Variant(APT, rebuilds=True),
     "aptserve, KV only, the paper's engine": Variant(KV_ONLY, host=PAPERS_HOST),
     "aptserve, the paper's engine": Variant(APT, host=PAPERS_HOST, rebuilds=True),

@@ -22,6 +22,7 @@ MODELS: dict[str, ModelShape] = {
     "Qwen2-72B": ModelShape(80, 8192, 64, 8, 128, 29568, 152064),
     "Mistral-7B": ModelShape(32, 4096, 32, 8, 128, 14336, LLAMA_VOCABULARY),
     "Llama3.1-8B": ModelShape(32, 4096, 32, 8, 128, 14336, 128256),
+    "Yi-6B": ModelShape(32, 4096, 32, 4, 128, 11008, 64000),
     # The first Qwen: its feed-forward size counts both halves of the gate.
     "Qwen-14B": ModelShape(40, 5120, 40, 40, 128, 13696, 152064),
     "Mixtral-8x7B": ModelShape(
