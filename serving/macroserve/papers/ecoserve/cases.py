@@ -43,7 +43,7 @@ SLOS = {
     "ShareGPT": Slo(5.0, 0.1),
     "LongBench": Slo(15.0, 0.1),
 }
-LEVELS = {"P90": 0.9, "P50": 0.5}
+LEVELS = {"P90": 0.9, "P50": 0.5, "P99": 0.99}
 DURATION_S = {"Alpaca-gpt4": 60.0, "ShareGPT": 90.0, "LongBench": 180.0}
 LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
 """Rates in requests per second at which the search begins."""

@@ -20,11 +20,13 @@ from macroserve.papers.ecoserve.cases import (
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import BestOf, Goodput, Measurement, Values
 
-GAINS = {
+GAINS: dict[str, dict[str, float | None]] = {
     "P90": {"prefill-first": 83.76, "sarathi": 71.97, "distserve": 192.41, "mooncake": 218.22},
     "P50": {"prefill-first": 36.49, "sarathi": 19.82, "distserve": 180.73, "mooncake": 194.62},
+    "P99": dict.fromkeys((*NODG, *FUDG)),
 }
-"""Gains of EcoServe's goodput in percent, averaged over all cases (section 4.2)."""
+"""Gains of EcoServe's goodput in percent, averaged over all cases (section 4.2). At P99 the paper
+says that they grow further, and that some baselines attain it at no rate."""
 
 GAINS_BY_MODEL = {
     "Llama-30B": (65.00, 507.67),
@@ -73,10 +75,22 @@ def rows(values: Values) -> list[Row]:
             "gain in %",
             _mean_gain(values, variant, CASES, (baseline,), level),
             paper,
+            is_summary=True,
         )
         for level, gains in GAINS.items()
         for baseline, paper in gains.items()
         for variant in (OURS if level == "P90" else OURS[:1])
+    ]
+    found += [
+        Row(
+            "goodput",
+            "P99, cases without goodput",
+            variant,
+            f"cases of {len(CASES)}",
+            sum(values[case.key("P99", variant)] == 0 for case in CASES),
+            is_summary=True,
+        )
+        for variant in STRATEGY_NAMES
     ]
     for name, gains in (
         ("model", GAINS_BY_MODEL),
@@ -150,5 +164,9 @@ FIGURE = Figure(
     "is not always the paper's, as beyond the rate that EcoServe holds nearly all first tokens are "
     "late: of 10 requests/s of LongBench none are in time, and 63 % with prefill-first (L20, "
     "CodeLlama). Neither devices of twice the peak turn it (none and 49 % of 16 requests/s) nor a "
-    "host of 15 ms a step (none and 49 % of 10).",
+    "host of 15 ms a step (none and 49 % of 10). "
+    "At P99 the gap widens on long prompts, as in the paper (CodeLlama, L20: 5.9 requests/s of "
+    "LongBench, sarathi 2.2 and prefill-first 1.2), but of ShareGPT EcoServe holds 3.5 requests/s "
+    "and these more than 10: more than one response in a hundred is young where the mean hides it. "
+    "By the tenth percentile 99.8 % of 10 requests/s are in time, and by the mean 94.4 %.",
 )

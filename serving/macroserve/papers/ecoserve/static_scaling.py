@@ -1,51 +1,89 @@
 """Section 4.3: goodput of more and more instances under one cell scheduler."""
 
-from macroserve.papers.ecoserve.cases import DURATION_S, LEVELS, LOWEST, SCALED, experiments
+from dataclasses import replace
+
+from macroserve.papers.ecoserve.cases import DURATION_S, LEVELS, LOWEST, SCALED, Case, experiments
 from macroserve.papers.figure import Figure, Panel, Row
 from macroserve.papers.measurements import Goodput, Measurement, Values
 
-SIZES = (1, 2, 4, 8)
-GAIN_OF_FOUR = 5.6
-"""Factor by which four instances serve more than one (section 4.3)."""
+LARGER = replace(SCALED, model="Qwen2-72B")
+SIZES = {SCALED: (1, 2, 4, 8), LARGER: (1, 2, 4)}
+"""Numbers of instances, by case: at most as many as the devices hold."""
+
+COMPARED = ("ecoserve", "prefill-first")
+GAINS_OF_FOUR = {SCALED: 5.6, LARGER: None}
+"""Factor by which four instances serve more than one (section 4.3); of the larger model the paper
+says only that it is above four."""
 
 
 def measurements() -> list[Measurement]:
     """Return the goodputs of more and more instances under one cell scheduler."""
     return [
         Goodput(
-            _key(variant, size),
-            experiments(SCALED, variant, size)[0],
+            measurement_key(case, variant, size),
+            experiments(case, variant, size)[0],
             LEVELS["P90"],
-            DURATION_S[SCALED.workload],
-            LOWEST[SCALED.workload] / 4,
+            DURATION_S[case.workload],
+            LOWEST[case.workload] / 4,
         )
-        for variant in ("ecoserve", "prefill-first")
-        for size in SIZES
+        for case, sizes in SIZES.items()
+        for variant in COMPARED
+        for size in sizes
     ]
 
 
 def rows(values: Values) -> list[Row]:
-    alone = values[_key("ecoserve", 1)]
-    four = values[_key("ecoserve", 4)]
+    def rate(case: Case, variant: str, size: int) -> float:
+        return values[measurement_key(case, variant, size)]
+
     name = "static-scaling"
-    gain = Row(name, "4 instances over 1", "ecoserve", "times", four / alone, GAIN_OF_FOUR)
-    return [gain] + [
-        Row(name, f"{size} instances", variant, "requests/s", values[_key(variant, size)])
-        for variant in ("ecoserve", "prefill-first")
-        for size in SIZES
+    gains = [
+        Row(
+            name,
+            f"{case.model}, 4 instances over 1",
+            variant,
+            "times",
+            rate(case, variant, 4) / rate(case, variant, 1),
+            paper if variant == "ecoserve" else None,
+            is_summary=True,
+        )
+        for case, paper in GAINS_OF_FOUR.items()
+        for variant in COMPARED
+    ]
+    return gains + [
+        Row(
+            name,
+            f"{case.model}, {size} instances",
+            variant,
+            "requests/s",
+            rate(case, variant, size),
+        )
+        for case, sizes in SIZES.items()
+        for variant in COMPARED
+        for size in sizes
     ]
 
 
 def panels(values: Values) -> list[Panel]:
-    lines = {
-        variant: [(float(size), values[_key(variant, size)]) for size in SIZES]
-        for variant in ("ecoserve", "prefill-first")
-    }
-    return [Panel("static scaling", "instances", "requests/s at P90", lines)]
+    return [
+        Panel(
+            f"static scaling, {case.model}",
+            "instances",
+            "requests/s at P90",
+            {
+                variant: [
+                    (float(size), values[measurement_key(case, variant, size)]) for size in sizes
+                ]
+                for variant in COMPARED
+            },
+        )
+        for case, sizes in SIZES.items()
+    ]
 
 
-def _key(variant: str, size: int) -> str:
-    return f"static scaling {variant} {size}"
+def measurement_key(case: Case, variant: str, size: int) -> str:
+    """Return the key of the goodput of so many instances."""
+    return f"static scaling {case.model} {variant} {size}"
 
 
 FIGURE = Figure(measurements, rows, panels=panels)
