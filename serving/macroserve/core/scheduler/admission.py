@@ -46,7 +46,7 @@ class Admission:
         config, running = self._inputs.config, self._inputs.running
         seats = (max_num_seqs or config.max_num_seqs) - len(running)
         blocks = running.blocks.free - held_back_blocks
-        default, slots = self._default_cache, AdapterSlots(self._inputs)
+        default, slots = self.default_cache, AdapterSlots(self._inputs)
         for seq in self._candidates.in_order(seats > 0 and blocks > 0, chosen):
             needed, hit, cache = 0, MISS, seq.cache
             num_before = seq.num_computed
@@ -54,10 +54,8 @@ class Admission:
                 if not slots.fit(seq):
                     continue
                 cache = chosen[seq] if chosen else default
-                needed, hit = self.reservations([seq])[0], self._inputs.hit(seq)
+                needed, hit = self.reservation(seq, cache), self._inputs.hit(seq)
                 num_before = hit.num_tokens
-                if cache is CacheKind.HIDDEN:
-                    needed = running.blocks.hidden_blocks(needed)
                 if not seats or needed - hit.num_held_blocks > blocks:
                     picks += self._begun(num_tokens, {pick.seq for pick in picks})
                     break
@@ -77,6 +75,11 @@ class Admission:
             num_tokens -= share
         return picks
 
+    def reservation(self, seq: Sequence, cache: CacheKind) -> int:
+        """Return the blocks to reserve for a request that begins with a cache of that kind."""
+        (needed,), blocks = self.reservations([seq]), self._inputs.running.blocks
+        return blocks.hidden_blocks(needed) if cache is CacheKind.HIDDEN else needed
+
     def reservations(self, seqs: list[Sequence]) -> list[int]:
         """Return the KV blocks to reserve for each of ``seqs``.
 
@@ -95,7 +98,7 @@ class Admission:
         return found
 
     @property
-    def _default_cache(self) -> CacheKind:
+    def default_cache(self) -> CacheKind:
         """Return the cache of a request that begins, if the policy does not choose one for each.
 
         A request that was just preempted waits for an iteration, although its hidden cache might

@@ -120,6 +120,10 @@ class BlockLedger:
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
+    def slots(self, cache: CacheKind) -> int:
+        """Return the tokens that a block holds in a cache of that kind."""
+        return self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
+
     def room(self, request_id: str, cache: CacheKind = CacheKind.KV, num_more: int = 0) -> int:
         """Return the number of tokens that the blocks of a request, and ``num_more``, hold beside
         drafted ones."""
@@ -129,8 +133,7 @@ class BlockLedger:
             kind = self._groups.decoding if is_prefilled else self._groups.prefilling
             room = kind.room(num_blocks)
         else:
-            slots = self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
-            room = num_blocks * slots
+            room = num_blocks * self.slots(cache)
         if self._num_draft_slots and room < self._max_model_len:
             room -= self._num_draft_slots
         return room

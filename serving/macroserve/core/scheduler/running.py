@@ -259,10 +259,10 @@ class Running:
             or any(seq.num_tokens < seq.num_slots for seq in self.paused.values())
         )
 
-    def missing(self, seq: Sequence) -> int:
-        """Return the blocks that a sequence needs for its next token beyond its own; not above 0 if
-        it has enough."""
-        blocks, num_tokens = self.blocks, seq.num_tokens + 1
+    def missing(self, seq: Sequence, num_tokens: int) -> int:
+        """Return the blocks that a sequence needs for its first ``num_tokens`` beyond its own; not
+        above 0 if it has enough."""
+        blocks = self.blocks
         if seq.cache is CacheKind.HIDDEN:
             needed = blocks.hidden_blocks(blocks.blocks_for(num_tokens))
             return needed - blocks.held_by(seq.request_id)
@@ -271,7 +271,7 @@ class Running:
     def _extend(self, seq: Sequence) -> bool:
         """Give a sequence the slots for its next token and let it continue, if blocks are free for
         it."""
-        missing = self.missing(seq)
+        missing = self.missing(seq, seq.num_tokens + 1)
         if missing > self.blocks.free:
             return False
         if missing > 0:

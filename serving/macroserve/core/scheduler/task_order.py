@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from macroserve.core.scheduler.config import OVERDUE_TTFTS
 from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.strategy import Ordering, Strategy
 
 RANGES_S = (0.2, 0.5, 2.0)
 """Bounds in seconds; deadlines between two of them are equally urgent (section 3.4)."""
@@ -17,6 +18,11 @@ RANGES_S = (0.2, 0.5, 2.0)
 RANGE_TOKENS = 128
 """Tokens of a range of occupied memory; those within one are ordered by length. The paper's example
 has ranges of so many tokens for lengths, and names none for memory."""
+
+
+def by_urgency(strategy: Strategy) -> bool:
+    """Return whether queued tasks are ordered by the factors, not by their arrival."""
+    return strategy.ordering is Ordering.EDF
 
 
 def jct_target_s(seq: Sequence) -> float:

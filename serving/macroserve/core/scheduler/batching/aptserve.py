@@ -132,7 +132,8 @@ def _left_out(inputs: IterationInputs) -> list[Sequence]:
         worths.append(pending_s + num_requests * saved_s)
         is_late.append(pending_s > patience_s[index])
     held = [running.blocks.held_by(seq.request_id) for seq in seqs]
-    needs = [num + max(0, running.missing(seq)) for num, seq in zip(held, seqs, strict=True)]
+    missing = [max(0, running.missing(seq, seq.num_tokens + 1)) for seq in seqs]
+    needs = [num + more for num, more in zip(held, missing, strict=True)]
     items = Items(_with_fallback(worths, is_late, inputs), needs, needs)
     kept = choose(items, running.blocks.free + sum(held), 0.0)
     return [seq for index, seq in enumerate(seqs) if index not in kept]
