@@ -6,7 +6,7 @@ from support.manifests import edited
 from macroserve.api.manifest import ManifestError, parse
 from macroserve.core.strategies import STRATEGIES
 
-ORDER_THEMSELVES = ("unified", "aptserve", "aptserve-s", "econoserve")
+ORDER_THEMSELVES = ("unified", "aptserve", "aptserve-s", "econoserve", "macro")
 
 
 @pytest.mark.parametrize("ordering", ["EDF", "SJF"])

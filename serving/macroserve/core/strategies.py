@@ -1,9 +1,10 @@
-"""The named strategies are each paper as a whole, the baselines, and the combination."""
+"""The named strategies are each paper as a whole, the baselines, and two combinations."""
 
 from macroserve.core.routing.policies.ascendra import ascendra_route
 from macroserve.core.routing.policies.baselines import least_load_route
 from macroserve.core.routing.policies.disaggregated import disaggregated_route
 from macroserve.core.routing.policies.ecoserve import ecoserve_route
+from macroserve.core.routing.policies.macro import macro_route
 from macroserve.core.routing.policies.unified import unified_route
 from macroserve.core.scheduler.batching.aptserve import aptserve_batch, chunked_aptserve_batch
 from macroserve.core.scheduler.batching.ascendra import ascendra_batch
@@ -14,6 +15,7 @@ from macroserve.core.scheduler.batching.baselines import (
 )
 from macroserve.core.scheduler.batching.econoserve import econoserve_batch
 from macroserve.core.scheduler.batching.ecoserve import ecoserve_batch
+from macroserve.core.scheduler.batching.macro import macro_batch
 from macroserve.core.scheduler.batching.unified import unified_batch
 from macroserve.core.strategy import HybridCache, Ordering, Strategy, Transfer
 
@@ -78,6 +80,25 @@ STRATEGIES: dict[str, Strategy] = {
             # 2 LP + 1 HP: the best of the configurations tried (section 8.4).
             high_priority_ratio=1 / 3,
             tunables=frozenset({"offload_threshold_s", "lp_batch_size", "hp_free_share"}),
+        ),
+        Strategy(
+            "macro",
+            macro_batch,
+            macro_route,
+            Ordering.EDF,
+            takes_turns=True,
+            uses_pools=True,
+            offload=True,
+            exact_kv=True,
+            queues_responses=True,
+            hybrid_cache=HybridCache.VALUE,
+            mean_slack=True,
+            high_priority_ratio=1 / 3,
+            group_by_length=True,
+            kv_lending=True,
+            tunables=frozenset(
+                {"late_value", "kv_padding", "kv_reserve", "lending_buffer", "offload_threshold_s"}
+            ),
         ),
         Strategy(
             "unified",

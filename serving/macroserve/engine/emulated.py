@@ -35,7 +35,12 @@ from macroserve.engine.emulated_executor import (
 )
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.engine import EngineShape, Leave
-from macroserve.engine.hybrid_cache import SHARED, HybridCacheFit, decide_hybrid_cache
+from macroserve.engine.hybrid_cache import (
+    SHARED,
+    HybridCacheFit,
+    decide_hybrid_cache,
+    keeping_hidden,
+)
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
@@ -110,7 +115,9 @@ class EmulatedEngine:
         self._executor = EmulatedExecutor(truth, clock, sleep, cache)
         self._policy = InstanceScheduler(
             InstanceConfig(
-                strategy=ordered_strategy(settings.strategy, settings.ordering),
+                strategy=keeping_hidden(
+                    ordered_strategy(settings.strategy, settings.ordering), hybrid.on
+                ),
                 pool=pool,
                 slo=settings.slo,
                 num_blocks=self._shape.num_blocks,

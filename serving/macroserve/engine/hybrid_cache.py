@@ -1,6 +1,7 @@
 """A decision tells whether requests may keep hidden states in place of keys and values."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from macroserve.core.strategy import HybridCache, Strategy
@@ -10,6 +11,12 @@ SHARED = "prefix caching would share a page whatever it holds"
 MADE_AGAIN = (
     "keys and values would be made of hidden states again at every step (rotary embedding), which "
     "takes more time than strategy {} gives for memory"
+)
+
+
+ALONE = (
+    "strategy {} keeps keys and values alone in its paper; spec.engine.hybridCache On lets it keep "
+    "hidden states"
 )
 
 
@@ -28,7 +35,8 @@ def decide_hybrid_cache(
 ) -> CacheDecision:
     """Decide whether the instance keeps hidden states.
 
-    setting: Auto (if they are smaller and the strategy can gain by them), On (if possible), or Off.
+    setting: Auto (if they are smaller and the strategy can gain by them), On (if possible, with any
+        strategy), or Off.
     find: returns the model's fit, or the reason why hidden states cannot be kept. Called only if
         needed, as it inspects the model.
 
@@ -36,10 +44,9 @@ def decide_hybrid_cache(
     """
     if setting == "Off":
         return CacheDecision(False, "spec.engine.hybridCache is Off")
-    if strategy.keeps_hidden:
-        found = find()
-    else:
-        found = f"strategy {strategy.name} keeps keys and values alone"
+    if setting == "Auto" and not strategy.keeps_hidden:
+        return CacheDecision(False, ALONE.format(strategy.name))
+    found = find()
     if isinstance(found, str):
         if setting == "On":
             raise ValueError(f"spec.engine.hybridCache is On, but {found}")
@@ -48,3 +55,14 @@ def decide_hybrid_cache(
         return CacheDecision(False, MADE_AGAIN.format(strategy.name))
     reason = f"hidden states take {found.share:.2f} of the memory of keys and values"
     return CacheDecision(found.share < 1 or setting == "On", reason)
+
+
+def keeping_hidden(strategy: Strategy, on: bool) -> Strategy:
+    """Return the strategy as an engine runs it that keeps hidden states, or keeps none (``on``).
+
+    A strategy without a rule of its own keeps them while memory is short and they cost little
+    (``HybridCache.CHEAP``).
+    """
+    if not on or strategy.keeps_hidden:
+        return strategy
+    return replace(strategy, hybrid_cache=HybridCache.CHEAP)

@@ -16,7 +16,7 @@ from macroserve.core.strategies import STRATEGIES, strategy
 KEYS = tuple(range(num_keys(512)))
 WITH_PREFIX = replace(FRESH, prefix=KEYS)
 SAVED = 448
-BY_TURNS = {"ecoserve", "ascendra"}
+BY_TURNS = {"ecoserve", "ascendra", "macro"}
 
 
 def cell(name: str, **fields: object) -> CellView:

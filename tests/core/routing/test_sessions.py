@@ -16,7 +16,7 @@ from macroserve.core.routing.sessions import SessionRecord
 from macroserve.core.status import InstanceView, Pool
 from macroserve.core.strategies import STRATEGIES, strategy
 
-BY_LOAD = sorted(STRATEGIES.keys() - {"ecoserve", "ascendra"})
+BY_LOAD = sorted(name for name in STRATEGIES if not STRATEGIES[name].takes_turns)
 LATE = {"waiting_prefill_s": 5.0, "phase_prefill_s": 5.0}
 LATER = {"waiting_prefill_s": 6.0, "phase_prefill_s": 6.0}
 
@@ -64,7 +64,7 @@ def test_route_of_a_session_keeps_to_the_pool_that_the_strategy_chose() -> None:
     assert routed("unified", views, "b") == ("a", RouteReason.LEAST_LOAD)
 
 
-@pytest.mark.parametrize("name", ["ecoserve", "ascendra"])
+@pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - set(BY_LOAD)))
 def test_route_in_turn_goes_by_turns_whatever_the_session(name: str) -> None:
     assert routed(name, [lp("a"), lp("b")], "b")[0] == "a"
 

@@ -7,7 +7,8 @@ import pytest
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES, strategy
-from macroserve.engine.hybrid_cache import decide_hybrid_cache
+from macroserve.core.strategy import HybridCache
+from macroserve.engine.hybrid_cache import decide_hybrid_cache, keeping_hidden
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -184,22 +185,26 @@ def test_hybrid_cache_of_an_unsupported_setup_tells_the_reason(
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("config", [LLAMA, OPT], ids=["llama", "opt"])
 def test_hybrid_cache_auto_depends_on_the_strategy(verdict, config, name):
-    """``unified`` keeps them if attention reads them directly; Apt-Serve also if keys and values
-    are recomputed."""
+    """``unified`` keeps them if attention reads them directly; those with Apt-Serve's value also if
+    keys and values are recomputed."""
     found = verdict(config, name=name)
-    assert found.on == (name.startswith("aptserve") or (name == "unified" and config is OPT))
+    by_value = {"aptserve", "aptserve-s", "macro"}
+    assert found.on == (name in by_value or (name == "unified" and config is OPT))
     if not found.on:
         assert name in found.reason
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if not STRATEGIES[n].keeps_hidden])
-def test_hybrid_cache_on_with_a_strategy_without_it_is_refused(verdict, name):
-    with pytest.raises(ValueError, match=name):
-        verdict(LLAMA, "On", name=name)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_hybrid_cache_on_is_on_with_any_strategy(verdict, name):
+    assert verdict(LLAMA, "On", name=name).on
 
 
-def test_hybrid_cache_on_with_unified_is_on(verdict):
-    assert verdict(LLAMA, "On", name="unified").on
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategy_keeps_hidden_states_by_a_rule_if_its_engine_does(name):
+    own = STRATEGIES[name]
+    assert keeping_hidden(own, on=False) is own
+    rule = keeping_hidden(own, on=True).hybrid_cache
+    assert rule is (own.hybrid_cache if own.keeps_hidden else HybridCache.CHEAP)
 
 
 @pytest.mark.parametrize(

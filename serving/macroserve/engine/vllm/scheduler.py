@@ -27,6 +27,7 @@ from macroserve.core.status import Pool
 from macroserve.core.tuning import Tuning
 from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
+from macroserve.engine.hybrid_cache import keeping_hidden
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
@@ -105,9 +106,10 @@ class MacroserveScheduler(ExactScheduler):
             self.deferred_frees,
         )
         num_stages = self.parallel_config.pipeline_parallel_size
+        strategy = ordered_strategy(options["strategy"], options["ordering"])
         self.policy = InstanceScheduler(
             InstanceConfig(
-                strategy=ordered_strategy(options["strategy"], options["ordering"]),
+                strategy=keeping_hidden(strategy, self._hybrid_blocks is not None),
                 pool=Pool(options["pool"]),
                 slo=self._slo,
                 # vLLM keeps one block of the pool as its null block.

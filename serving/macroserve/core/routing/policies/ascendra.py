@@ -15,11 +15,15 @@ def ascendra_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice
     """Route offloaded requests to HP, then to HP instances with tickets, then to LP instances in
     turn."""
     low, high = split(candidates)
+    return to_high(high, demand) or (low[0], RouteReason.ROUND_ROBIN)
+
+
+def to_high(high: Sequence[InstanceView], demand: Demand) -> Choice | None:
+    """Return the HP instance for an offloaded request, or one with a ticket, if there is one."""
     if high and demand.offloaded:
         return soonest(high, demand), RouteReason.URGENT
-    if view := next(tickets(high), None):
-        return view, RouteReason.TICKET
-    return low[0], RouteReason.ROUND_ROBIN
+    view = next(tickets(high), None)
+    return (view, RouteReason.TICKET) if view else None
 
 
 def split(

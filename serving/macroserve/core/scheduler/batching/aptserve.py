@@ -37,7 +37,7 @@ def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """
     if inputs.decoding and not _prompts_are_urgent(inputs):
         return _decode(inputs, admission, "decodes have waited longer")
-    chosen = _chosen_prompts(inputs, admission)
+    chosen = chosen_prompts(inputs, admission, inputs.running.blocks.free)
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True, chosen=chosen):
         return Plan(picks, (), "prompts have waited longer")
     return _decode(inputs, admission, "no prompt to prefill")
@@ -51,7 +51,8 @@ def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Pla
     that discards a cache.
     """
     plan = _decode(inputs, admission, "decodes and a chunk of the chosen prompts")
-    chosen = {} if plan.preempted else _chosen_prompts(inputs, admission)
+    free = inputs.running.blocks.free
+    chosen = {} if plan.preempted else chosen_prompts(inputs, admission, free)
     budget = min(inputs.config.tuning.chunk_tokens, inputs.config.max_batch_tokens)
     picks = admission.pick(budget - inputs.tokens_of(len(plan.decodes)), chosen=chosen)
     return plan._replace(picks=picks)
@@ -71,8 +72,11 @@ def _prompts_are_urgent(inputs: IterationInputs) -> bool:
     return waited_s > fsum([now - each_s for each_s in since_s])
 
 
-def _chosen_prompts(inputs: IterationInputs, admission: Admission) -> dict[Sequence, CacheKind]:
-    """Choose the waiting requests to begin, the most valuable for their memory first.
+def chosen_prompts(
+    inputs: IterationInputs, admission: Admission, num_blocks: int
+) -> dict[Sequence, CacheKind]:
+    """Choose the waiting requests to begin within ``num_blocks``, the most valuable for their
+    memory first.
 
     A request that was just preempted waits for an iteration, although its hidden cache might fit,
     and one without a slot for its adapter waits for that.
@@ -89,7 +93,7 @@ def _chosen_prompts(inputs: IterationInputs, admission: Admission) -> dict[Seque
         _with_fallback(pending_s, is_late, inputs), needs, [blocks.hidden_blocks(n) for n in needs]
     )
     penalty = _num_requests(inputs) * inputs.latency.rebuild_s(blocks.block_size)
-    chosen = choose(items, blocks.free, penalty)
+    chosen = choose(items, num_blocks, penalty)
     return {waiting[index]: cache for index, cache in chosen.items()}
 
 

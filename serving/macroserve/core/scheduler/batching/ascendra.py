@@ -3,7 +3,7 @@ instances."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
-from macroserve.core.scheduler.iteration import IterationInputs, Plan
+from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan, Resume
 from macroserve.core.status import Pool
 
 
@@ -14,8 +14,11 @@ def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     are starved. Decodes of an HP instance wait until seats or memory for prefills run out; if not
     all of them fit beside the prefills, those with the least saved TPOT go first.
     """
-    batch = _lp_batch if inputs.config.pool is Pool.LP else _hp_batch
-    return batch(inputs, admission)
+    if inputs.config.pool is Pool.LP:
+        return _lp_batch(inputs, admission)
+    num_held_back = _held_back_blocks(inputs)
+    picks = admission.pick(inputs.config.max_batch_tokens, held_back_blocks=num_held_back)
+    return prefills_first(inputs, picks)
 
 
 def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
@@ -48,13 +51,17 @@ def _longest_step_s(inputs: IterationInputs) -> float:
     return min(per_token_s, decoding.min_tbt_s) / inputs.latency.error_factor
 
 
-def _hp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    picks = admission.pick(
-        inputs.config.max_batch_tokens, held_back_blocks=_held_back_blocks(inputs)
-    )
+def prefills_first(
+    inputs: IterationInputs, picks: list[Pick], resumes: tuple[Resume, ...] = ()
+) -> Plan:
+    """Return the batch of an HP instance: the prefills, and as many decodes as find room.
+
+    resumes: paused responses that may go on; they do in a batch that has room for all.
+    """
     room = inputs.config.max_batch_tokens - sum(pick.num_tokens for pick in picks)
-    if room >= inputs.tokens_of(len(inputs.decoding)):
-        return Plan(picks, tuple(inputs.decoding), "prefills, then decodes")
+    decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
+    if room >= inputs.tokens_of(len(decodes)):
+        return Plan(picks, decodes, "prefills, then decodes", resumes)
     urgent = sorted(inputs.decoding.values(), key=lambda seq: seq.tpot_budget_until_s)
     urgent = urgent[: room // inputs.tokens_of(1)]
     return Plan(picks, tuple(seq.request_id for seq in urgent), "prefills leave few decodes room")

@@ -1,27 +1,40 @@
 """EcoServe alternates prefill and decode phases and never mixes them (section 3.2)."""
 
+from collections.abc import Callable
+from functools import partial
+
 from macroserve.core.scheduler.admission import Admission
-from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan
+from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan, Resume
 from macroserve.core.status import Phase
 
 
 def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Prefill as long as the saved TPOT of the decoding requests pays for it, else decode.
+    """Prefill as long as the saved TPOT of the decoding requests pays for it, else decode."""
+    return alternate(inputs, partial(admission.pick, whole=True))
+
+
+def alternate(
+    inputs: IterationInputs, pick: Callable[[int], list[Pick]], resumes: tuple[Resume, ...] = ()
+) -> Plan:
+    """Return a batch of the phase that is due.
+
+    pick: returns prefills of at most so many tokens.
+    resumes: paused responses that may go on in a decode phase.
 
     As in the paper, TPOT counts from the switch to decode: sequences with only their first token
     out save nothing yet, and their clock starts with their first decode batch.
     """
     config = inputs.config
-    picks = admission.pick(config.max_batch_tokens, whole=True)
+    picks = pick(config.max_batch_tokens)
     if config.strategy.mean_slack:
         saved_s = inputs.decoding.saved_tpot_mean_s(inputs.now)
     else:
         saved_s = inputs.decoding.saved_tpot_s(0.1, inputs.now, inputs.decode_token_s)
-    paid = _within(saved_s, inputs, admission, picks)
+    paid = _within(saved_s, inputs, pick, picks)
     phase, reason = next_phase(
         inputs.phase,
         can_prefill=bool(picks),
-        can_decode=bool(inputs.decoding),
+        can_decode=bool(inputs.decoding or resumes),
         paid=bool(paid),
         overdue=inputs.overdue,
         spent=inputs.phase is Phase.PREFILL
@@ -31,24 +44,23 @@ def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         if not inputs.decoding:
             return Plan(picks, (), reason)
         # Overdue prompts may take as long as the decode batch before them; at least one runs.
-        return Plan(
-            paid or _within(inputs.decode_s, inputs, admission, picks) or picks[:1], (), reason
-        )
+        return Plan(paid or _within(inputs.decode_s, inputs, pick, picks) or picks[:1], (), reason)
     inputs.decoding.start_clocks(inputs.now)
-    return Plan((), tuple(inputs.decoding), reason)
+    for resume in resumes:
+        if resume.seq.num_emitted == 1:
+            resume.seq.tpot_budget_until_s = inputs.now
+    return Plan((), (*inputs.decoding, *[r.seq.request_id for r in resumes]), reason, resumes)
 
 
 def _within(
-    budget_s: float, inputs: IterationInputs, admission: Admission, picks: list[Pick]
+    budget_s: float, inputs: IterationInputs, pick: Callable[[int], list[Pick]], picks: list[Pick]
 ) -> list[Pick]:
     """Return as many of the picks as ``budget_s`` pays for."""
     if not picks or inputs.predict_s(picks) <= budget_s:
         return picks
     context = picks[0].num_before
     limit = inputs.config.max_batch_tokens
-    return admission.pick(
-        inputs.latency.prefill_tokens_within(budget_s, limit, context), whole=True
-    )
+    return pick(inputs.latency.prefill_tokens_within(budget_s, limit, context))
 
 
 def next_phase(

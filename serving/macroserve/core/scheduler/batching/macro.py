@@ -1,0 +1,38 @@
+"""The macro strategy runs the mechanisms of the four papers together, each by its paper's rules.
+
+- EcoServe: an LP instance alternates prefill and decode phases, paid for by saved TPOT.
+- Ascendra: HP instances take the requests that LP ones would be late with, and prefill first.
+- Apt-Serve: who begins on an LP instance, and with which cache, follows from value and memory.
+- EconoServe: a response waits for memory for its expected length, and lends it meanwhile.
+
+Two rules cannot hold at once, and give way. Responses have memory of their own, so that Apt-Serve's
+decode iteration has none to leave out; and they end in order of deadline, not by value.
+"""
+
+from functools import partial
+
+from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.batching.aptserve import chosen_prompts
+from macroserve.core.scheduler.batching.ascendra import prefills_first
+from macroserve.core.scheduler.batching.ecoserve import alternate
+from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.iteration import IterationInputs, Plan
+from macroserve.core.scheduler.responses import granted, taken_blocks
+from macroserve.core.status import Pool
+
+
+def macro_batch(inputs: IterationInputs, admission: Admission) -> Plan:
+    """Run a phase on an LP instance; prefills, then decodes on an HP one.
+
+    Bound: as for ``ecoserve_batch`` and ``econoserve_batch``; the prompts of late requests are the
+    last to begin while memory is short.
+    """
+    resumes = tuple(granted(inputs))
+    num_taken = taken_blocks(inputs, list(resumes))
+    pick = partial(admission.pick, held_back_blocks=num_taken)
+    if inputs.config.pool is Pool.HP:
+        waiting = [seq for seq in inputs.waiting if seq not in inputs.preempted]
+        chosen = dict.fromkeys(waiting, CacheKind.KV)
+        return prefills_first(inputs, pick(inputs.config.max_batch_tokens, chosen=chosen), resumes)
+    chosen = chosen_prompts(inputs, admission, inputs.running.blocks.free - num_taken)
+    return alternate(inputs, partial(pick, whole=True, chosen=chosen), resumes)
