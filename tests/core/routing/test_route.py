@@ -163,6 +163,28 @@ def test_ascendra_route_follows_pools_tickets_and_turns(
 @pytest.mark.parametrize(
     ("views", "request_", "last", "expected", "reason"),
     [
+        # The last LP instance keeps its turn for as long as it satisfies.
+        ([lp("a"), lp("b"), NO_TICKET[0]], FRESH, "b", "b", RouteReason.SATISFIES),
+        ([lp("a"), lp("b", **BUSY), NO_TICKET[0]], FRESH, "b", "a", RouteReason.SATISFIES),
+        ([lp("a", **BUSIER), lp("b", **BUSY)], FRESH, "a", "b", RouteReason.LEAST_WAIT),
+        ([lp("a"), hp("h")], FRESH, "a", "h", RouteReason.TICKET),
+        ([lp("a"), NO_TICKET[2]], OFFLOADED, "a", "h", RouteReason.URGENT),
+        ([lp("a"), lp("b")], OFFLOADED, "b", "b", RouteReason.SATISFIES),
+    ],
+)
+def test_macro_route_activates_lp_instances_in_turn_beside_the_hp_pool(
+    views: list[InstanceView],
+    request_: RouteRequest,
+    last: str | None,
+    expected: str,
+    reason: RouteReason,
+) -> None:
+    assert routed("macro", views, request_, last) == (expected, reason)
+
+
+@pytest.mark.parametrize(
+    ("views", "request_", "last", "expected", "reason"),
+    [
         ([lp("a"), lp("b"), hp("h", in_flight=1)], FRESH, "b", "b", RouteReason.LEAST_LOAD),
         ([lp("a"), lp("b", **BUSY), hp("h", in_flight=1)], FRESH, "b", "a", RouteReason.LEAST_LOAD),
         # One that could take it is passed over for one where it comes sooner.

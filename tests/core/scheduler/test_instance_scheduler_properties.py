@@ -11,7 +11,7 @@ from support.scheduler_events import apply
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
-from macroserve.core.strategy import Ordering
+from macroserve.core.strategy import HybridCache, Ordering
 
 VARIANTS = {
     **STRATEGIES,
@@ -20,6 +20,11 @@ VARIANTS = {
     "vllm with triage": replace(STRATEGIES["vllm"], ordering=Ordering.EDF, triage=True),
     "ecoserve with offload": replace(STRATEGIES["ecoserve"], offload=True),
     "unified without exact KV": replace(STRATEGIES["unified"], exact_kv=False),
+    **{
+        f"{name} with hidden states": replace(strategy, hybrid_cache=HybridCache.CHEAP)
+        for name, strategy in STRATEGIES.items()
+        if not strategy.keeps_hidden
+    },
 }
 
 slos = st.builds(Slo, st.sampled_from((0.05, 0.5, 5.0)), st.sampled_from((0.001, 0.03, 0.1)))
