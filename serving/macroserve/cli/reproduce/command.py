@@ -25,7 +25,7 @@ FIGURE_NAMES = {
     "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),
-    "unified": ("goodput", "ceiling", "p99", "tbt", "ablation"),
+    "unified": ("goodput", "ceiling", "p99", "tbt", "ablation", "macro"),
 }
 """The papers of ``macroserve.papers.PAPERS``, which takes long to import, and their figures, those
 of a recorded load last."""

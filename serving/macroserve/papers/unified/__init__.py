@@ -1,11 +1,12 @@
 """The ``unified`` strategy beside all others, on all papers' benchmarks."""
 
-from macroserve.papers.unified import ablation, ceiling, goodput, strict
+from macroserve.papers.unified import ceiling, goodput, macro, parts, strict
 
 FIGURES = {
     "goodput": goodput.FIGURE,
     "ceiling": ceiling.FIGURE,
     "p99": strict.NEARLY_ALL_FIGURE,
     "tbt": strict.EVERY_TOKEN_FIGURE,
-    "ablation": ablation.FIGURE,
+    "ablation": parts.FIGURE,
+    "macro": macro.FIGURE,
 }

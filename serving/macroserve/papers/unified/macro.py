@@ -1,0 +1,41 @@
+"""The strategy ``macro`` without each of the papers' mechanisms."""
+
+from dataclasses import replace
+
+from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.routing.policies.ecoserve import ecoserve_route
+from macroserve.core.scheduler.batching.econoserve import econoserve_batch
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import HybridCache, Ordering
+from macroserve.papers.unified.ablation import Ablation
+from macroserve.papers.unified.parts import CASES
+
+MACRO = STRATEGIES["macro"]
+RATIO = MACRO.high_priority_ratio
+ONE_POOL = replace(MACRO, route=ecoserve_route, uses_pools=False, offload=False)
+WITHOUT = {
+    "the HP pool": (ONE_POOL, 0.0),
+    "rolling activation (LP instances in turn)": (replace(MACRO, route=ascendra_route), RATIO),
+    "phases and value (EconoServe's batches)": (replace(MACRO, batch=econoserve_batch), RATIO),
+    "the hybrid cache": (replace(MACRO, hybrid_cache=HybridCache.NEVER), RATIO),
+    "lending": (replace(MACRO, kv_lending=False), RATIO),
+    "groups and order of responses (by arrival)": (
+        replace(MACRO, group_by_length=False, ordering=Ordering.FCFS),
+        RATIO,
+    ),
+    "memory for whole responses": (
+        replace(MACRO, exact_kv=False, queues_responses=False, kv_lending=False),
+        RATIO,
+    ),
+    "all of that (unified)": (STRATEGIES["unified"], 0.0),
+}
+ABLATION = Ablation(
+    "macro",
+    CASES,
+    {
+        f"macro without {part}": {"strategy": strategy, "high_priority_ratio": ratio}
+        for part, (strategy, ratio) in WITHOUT.items()
+    },
+    base={"strategy": MACRO, "high_priority_ratio": RATIO},
+)
+FIGURE = ABLATION.figure()
