@@ -5,8 +5,9 @@
 - Apt-Serve: who begins on an LP instance, and with which cache, follows from value and memory.
 - EconoServe: a response waits for memory for its expected length, and lends it meanwhile.
 
-Two rules cannot hold at once, and give way. Responses have memory of their own, so that Apt-Serve's
-decode iteration has none to leave out; and they end in order of deadline, not by value.
+Where two rules exclude each other, one gives way. Responses have memory of their own, so that
+Apt-Serve's decode iteration has none to leave out. Phases do not mix, so that an LP instance has
+neither EconoServe's forward size nor Ascendra's time budget.
 """
 
 from functools import partial
