@@ -22,8 +22,12 @@ from support.offline_engine import (  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
-NUM_PAGES = 60
+NUM_PAGES = 40
 """The longest request takes 25, so that memory runs short."""
+CASES = [
+    *[(name, Pool.LP) for name in STRATEGIES],
+    *[(name, Pool.HP) for name in ("ascendra", "macro")],  # the others do the same in both
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +41,7 @@ def engine(served) -> Iterator[InstanceEngine]:
         yield engine
 
 
-@pytest.mark.parametrize("pool", Pool)
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(("name", "pool"), CASES)
 def test_tokens_of_any_strategy_over_both_caches_equal_stock_vllm(
     engine, served, monkeypatch, name, pool
 ):
@@ -50,8 +53,9 @@ def test_tokens_of_any_strategy_over_both_caches_equal_stock_vllm(
         Admission, "default_cache", property(lambda self: kinds[len(self._inputs.running) % 2])
     )
     seen: set[CacheKind] = set()
+    works, wanted = served.works[-12:], served.tokens[-12:]
     with chosen_caches(lambda index: kinds[index % 2]):
-        for index, work in enumerate(served.works):
+        for index, work in enumerate(works):
             engine.add(str(index), *work)
         while engine.unfinished:
             engine.step()
@@ -59,6 +63,5 @@ def test_tokens_of_any_strategy_over_both_caches_equal_stock_vllm(
             engine.check_reserved()
             seen.update(engine.caches().values())
     tokens = engine.finish()
-    assert [tokens[str(index)] for index in range(len(served.works))] == served.tokens
-    keeps_kv_alone = name == "macro" and pool is Pool.HP
-    assert seen == ({CacheKind.KV} if keeps_kv_alone else set(CacheKind))
+    assert [tokens[str(index)] for index in range(len(works))] == wanted
+    assert (CacheKind.HIDDEN in seen) == ((name, pool) != ("macro", Pool.HP))
