@@ -6,7 +6,6 @@ port serves the API, ``/health`` and ``/ready``; metrics and orders are on the p
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +19,6 @@ from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.slo_class import SloClass
 from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, RefusedError, TokenRequest
 from macroserve.serving.admin import AdminApi
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.heap import freeze, return_large_blocks
@@ -37,6 +35,7 @@ from macroserve.serving.ingress.cell_directory import CellDirectory
 from macroserve.serving.ingress.cors import with_cors
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.error_shape import ErrorShape
+from macroserve.serving.ingress.first_token import first_token
 from macroserve.serving.ingress.gate import Gate
 from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge, scrape
 from macroserve.serving.ingress.request_check import RequestCheck
@@ -213,23 +212,8 @@ class IngressServer:
         return [Route("/health", self._health), Route("/ready", self._ready_endpoint)]
 
     async def _become_ready(self) -> None:
-        """Generate one real token, by the way that every request goes."""
-        request = TokenRequest(
-            request_id="ready",
-            token_ids=(1,),
-            max_new_tokens=1,
-            sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
-            options={},
-            restartable=True,
-        )
-
-        def put(choice: Choice) -> None:
-            self._ready = self._ready or bool(choice.token_ids)
-
-        while not self._ready:
-            with contextlib.suppress(RefusedError):
-                await self._dispatcher.stream(request, put)
-            await asyncio.sleep(0.05)
+        await first_token(self._directory, self._dispatcher)
+        self._ready = True
         # Not before: it imports as much as the ingress itself, which a start would wait for.
         await self._grammars.start()
 
