@@ -24,10 +24,22 @@ def open_world(request):
     return found
 
 
+THIRD = 0.333
+"""A third with the digits that a status shows."""
+
+
+async def test_simulated_third_is_as_the_status_shows_it_and_the_simulation_is_kept(open_world):
+    open_world.oracle.ratio = 1 / 3
+    await open_world.reconcile()
+    open_world.oracle.forgotten = 0
+    assert (await open_world.reconcile()).high_priority_ratio == THIRD
+    assert not open_world.oracle.forgotten
+
+
 async def test_automatic_ratio_is_as_simulated_and_stays(open_world):
     world = open_world
     world.report = Report((told(cell("cell-0", 0, 1, 2)),))
-    assert (await world.reconcile()).high_priority_ratio == pytest.approx(1 / 3)
+    assert (await world.reconcile()).high_priority_ratio == THIRD
     world.oracle.forgotten = 0
     world.report = MISSED
     assert (await world.reconcile()).high_priority_ratio == 0.0
@@ -63,7 +75,7 @@ async def test_ratio_that_is_given_or_useless_is_not_simulated(spec, ratio):
 async def test_ratio_is_kept_while_the_load_is_not_known(open_world):
     for world_load in (None, load_of(num_buckets=0), load_of(age_s=STALE_S + 1)):
         open_world.load = world_load
-        assert (await open_world.reconcile()).high_priority_ratio == pytest.approx(1 / 3)
+        assert (await open_world.reconcile()).high_priority_ratio == THIRD
 
 
 def test_load_is_requested_only_when_it_is_needed():
@@ -88,5 +100,5 @@ async def test_ratio_is_simulated_only_while_targets_are_missed(open_world):
         assert not tried
         simulate(missed, load)
     ((design, traffic, num, goal),) = tried
-    assert design.high_priority_ratio == pytest.approx(1 / 3)
+    assert design.high_priority_ratio == THIRD
     assert (traffic.rates, num, goal) == ((pytest.approx(10.0),), 3, 0.9)

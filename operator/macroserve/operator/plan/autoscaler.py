@@ -167,7 +167,9 @@ class Autoscaler:
         findings, is_known = None, not load_signals.unknown(observation, load)
         if load and is_known and _asks_for_ratio(observation.manifest, observation.report):
             findings = self._findings(key, observation, load)
-        return findings.high_priority_ratio if findings else load_signals.present_ratio(observation)
+        if findings is None:
+            return load_signals.present_ratio(observation)
+        return load_signals.shown_ratio(findings.high_priority_ratio)
 
     def _findings(
         self, key: Key, observation: Observation, load: LoadReport

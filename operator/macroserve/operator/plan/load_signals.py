@@ -68,9 +68,15 @@ def start_s(observation: Observation, default_s: float) -> float:
 
 
 def present_ratio(observation: Observation) -> float:
-    """Return the share of HP instances that is in force."""
+    """Return the share of HP instances that is in force, as the status shows it."""
     auto_ratio = observation.status.get("highPriorityRatio")
-    return observation.manifest.desired_fleet(auto_ratio=auto_ratio).high_priority_ratio
+    fleet = observation.manifest.desired_fleet(auto_ratio=auto_ratio)
+    return shown_ratio(fleet.high_priority_ratio)
+
+
+def shown_ratio(ratio: float) -> float:
+    """Return a share with the digits that a status shows: a third is 0.333."""
+    return round(ratio, 3)
 
 
 def _strategy(manifest: Manifest) -> Strategy:
