@@ -152,7 +152,7 @@ def _instance_row(state: InstanceState) -> list[Text | str]:
     return [
         state.name,
         state.cell,
-        state.pool.value.upper(),
+        state.pool.label,
         shown,
         str(state.num_running),
         str(state.num_waiting),

@@ -43,6 +43,11 @@ class Pool(StrEnum):
         """Read an unknown pool of a later version as LP, whose instances take all requests."""
         return cls.LP
 
+    @property
+    def label(self) -> str:
+        """Return the pool as people read it: ``LP`` or ``HP``."""
+        return self.value.upper()
+
 
 class Ended(msgspec.Struct, frozen=True):
     """A number of requests ended, and some of them met their targets."""

@@ -81,7 +81,7 @@ def test_reconcile_without_a_change_has_no_events() -> None:
             "Split cell-0: instance-1, instance-2 to cell-1. cell-0 has 7 instances.",
         ),
         (MERGE, "Merged", "Merge cell-1 into cell-0. They fit into one cell."),
-        (PRIORITY, "RatioChanged", "Put instance-1 into the hp pool. Of 3 it should be 2."),
+        (PRIORITY, "RatioChanged", "Put instance-1 into the HP pool. Of 3 it should be 2."),
     ],
 )
 def test_decision_has_an_event(decision: Any, reason: str, message: str) -> None:
@@ -93,11 +93,11 @@ def test_decision_has_an_event(decision: Any, reason: str, message: str) -> None
 STEPS = [
     (
         Start("instance-3", "cell-0", Pool.LP),
-        ("InstanceAdded", "instance-3 (lp) starts for cell-0. 3 of 4 desired instances exist."),
+        ("InstanceAdded", "instance-3 (LP) starts for cell-0. 3 of 4 desired instances exist."),
     ),
     (
         Start("instance-4", "cell-0", Pool.HP),
-        ("InstanceAdded", "instance-4 (hp) starts for cell-0."),
+        ("InstanceAdded", "instance-4 (HP) starts for cell-0."),
     ),
     (
         Attach("instance-3", "cell-0"),
@@ -105,7 +105,7 @@ STEPS = [
     ),
     (
         Migrate("instance-1", "cell-1", Pool.LP),
-        ("HandleMigrated", "instance-1 (lp) migrated to cell-1; its streams continue."),
+        ("HandleMigrated", "instance-1 (LP) migrated to cell-1; its streams continue."),
     ),
     (
         Drain("instance-2", "cell-0", "Two are desired."),
@@ -256,7 +256,7 @@ def test_plan_that_lasts_is_one_decision() -> None:
     assert reasons(to, reconcile_result(plan=varied)) == []
     assert [decision.what for decision in to.decisions] == [
         "Split cell-0: instance-1, instance-2 to cell-1",
-        "Add instance-3 (lp) to cell-0",
+        "Add instance-3 (LP) to cell-0",
     ]
     assert to.decisions[0].reason == "cell-0 has 7 instances."
     assert reasons(to, reconcile_result()) == []
@@ -289,7 +289,7 @@ def test_event_recorder_keeps_the_last_twenty_decisions() -> None:
     for number in range(30):
         to.decide(FleetPlan((replace(ADD, instance=f"instance-{number}"),), ()), NOW)
     assert len(to.decisions) == 20
-    assert to.decisions[-1].what == "Add instance-29 (lp) to cell-0"
+    assert to.decisions[-1].what == "Add instance-29 (LP) to cell-0"
 
 
 def move_at(now: datetime) -> ReconcileResult:
@@ -315,7 +315,7 @@ def test_event_object_has_the_fields_of_the_api() -> None:
         "metadata": {"namespace": "team"},
         "involvedObject": about,
         "reason": "HandleMigrated",
-        "message": "instance-1 (lp) migrated to cell-1; its streams continue.",
+        "message": "instance-1 (LP) migrated to cell-1; its streams continue.",
         "type": "Normal",
         "source": {"component": "macroserve-operator"},
         "reportingComponent": "macroserve-operator",

@@ -193,13 +193,13 @@ def _of_action(action: Action, why: Mapping[str, str]) -> EventDraft | None:
         case Start(instance=name, cell=cell, pool=pool):
             reason = why.get(name, "")
             return EventDraft(
-                "InstanceAdded", f"{name} ({pool}) starts for {cell}. {reason}".rstrip()
+                "InstanceAdded", f"{name} ({pool.label}) starts for {cell}. {reason}".rstrip()
             )
         case Attach(instance=name, cell=cell):
             return EventDraft("InstanceReady", f"{name} is ready in {cell}.")
         case Migrate(instance=name, to_cell=cell, as_pool=pool):
             return EventDraft(
-                "HandleMigrated", f"{name} ({pool}) migrated to {cell}; its streams continue."
+                "HandleMigrated", f"{name} ({pool.label}) migrated to {cell}; its streams continue."
             )
         case Drain(instance=name, reason=reason):
             return EventDraft("InstanceDraining", f"{name} takes no new requests. {reason}")

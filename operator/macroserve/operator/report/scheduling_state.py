@@ -78,7 +78,7 @@ def _instance(state: InstanceState, before: Mapping[str, Any], now: datetime) ->
     entry: dict[str, Any] = {
         "name": state.name,
         "cell": state.cell,
-        "pool": state.pool.value.upper(),
+        "pool": state.pool.label,
     }
     if state.phase is not None:
         entry["phase"] = state.phase.value

@@ -142,7 +142,7 @@ def describe(decision: Decision) -> str:
     stop."""
     match decision:
         case Add(cell=cell, instance=name, pool=pool):
-            return f"Add {name} ({pool}) to {cell}"
+            return f"Add {name} ({pool.label}) to {cell}"
         case Remove(cell=cell, instance=name):
             return f"Remove {name} from {cell}"
         case Split(cell=cell, new_cell=new_cell, instances=instances):
@@ -150,7 +150,7 @@ def describe(decision: Decision) -> str:
         case Merge(source=source, into=into):
             return f"Merge {source} into {into}"
         case SetPool(instance=name, pool=pool):
-            return f"Put {name} into the {pool} pool"
+            return f"Put {name} into the {pool.label} pool"
 
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:
