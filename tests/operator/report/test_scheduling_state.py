@@ -269,6 +269,10 @@ def test_instances_beyond_64_are_counted() -> None:
     assert numbers[:3] == [0, 4, 8] and numbers[25:27] == [1, 5], "by cells, then numbers"
 
 
+def test_scheduling_state_without_instances_and_refusals_has_no_empty_lists() -> None:
+    assert set(state_of(busy_cell("cell-0", recent_refused={}))) == {"time"}
+
+
 def test_refusals_are_bounded_whatever_a_later_head_tells() -> None:
     many = {f"reason-{n}": n for n in range(1, 100)}
     found = state_of(busy_cell("cell-0", recent_refused=many))["refusals"]

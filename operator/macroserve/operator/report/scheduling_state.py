@@ -44,6 +44,7 @@ def scheduling(observation: Observation) -> dict[str, Any] | None:
     the head does not answer.
 
     The instances are in the order of cells, then names. Beyond MAX_INSTANCES they are only counted.
+    Lists that are empty are left out.
     """
     if observation.report is None:
         return None
@@ -52,13 +53,14 @@ def scheduling(observation: Observation) -> dict[str, Any] | None:
     cells = cell_states(observation.cells)
     states = [instance for cell in cells for instance in cell.instances]
     refused = recent_refusals(observation.cells)[:MAX_REASONS]
-    found: dict[str, Any] = {
+    lists: dict[str, Any] = {
         "instances": [
             _instance(state, known.get(state.name, {}), observation.now)
             for state in states[:MAX_INSTANCES]
         ],
         "refusals": [{"reason": reason, "count": num} for reason, num in refused],
     }
+    found = {name: entries for name, entries in lists.items() if entries}
     if len(states) > MAX_INSTANCES:
         found["instancesLeftOut"] = len(states) - MAX_INSTANCES
     time = before.get("time")

@@ -24,7 +24,8 @@ from macroserve.operator.report.startup import startup
 
 
 def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
-    """Return the whole status. `decisions` are all that are kept, the newest last."""
+    """Return the whole status, without lists that are empty. `decisions` are all that are kept, the
+    newest last."""
     observation, target = found.observation, found.target
     cells = _cells(observation)
     num_serving = len(found.serving)
@@ -54,7 +55,7 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
         "failedStarts": [entry.to_status() for entry in found.avoidance.starts],
         "conditions": conditions(found),
     }
-    return {field: value for field, value in known.items() if value is not None}
+    return {field: value for field, value in known.items() if value not in (None, [])}
 
 
 def invalid_status(
