@@ -72,6 +72,13 @@ def test_instance_pod_has_the_fields_of_its_object() -> None:
     assert not (found.failed or found.deleting)
 
 
+def test_instance_pod_that_misses_a_probe_has_started() -> None:
+    engine = {"name": names.CONTAINER, "started": True, "state": {"running": {}}}
+    missed = raw(status={**ready(status="False"), "containerStatuses": [engine]})
+    (found,) = instance_pods([missed], UID)
+    assert (found.ready, found.started) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [

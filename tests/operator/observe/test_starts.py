@@ -7,7 +7,7 @@ import pytest
 
 from macroserve.operator.observe.observation import FailedStart
 from macroserve.operator.observe.problems import MAX_CAUSE_CHARS
-from macroserve.operator.observe.starts import failed_start, setup_s
+from macroserve.operator.observe.starts import failed_start, is_started, setup_s
 
 CUDA = "CUDA error: uncorrectable ECC error encountered"
 TAKEN_UP = "2026-01-01T00:00:00Z"
@@ -119,3 +119,19 @@ def test_setup_of_a_pod_that_is_as_told(case: str) -> None:
     found, created, expected = SETUPS[case]
     metadata = {"name": "llama-instance-0"} | ({"creationTimestamp": created} if created else {})
     assert setup_s({**found, "metadata": metadata}) == expected
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (pod(RUNNING, started=True, ready=True), True),
+        (pod(RUNNING, started=True), True),
+        (pod(RUNNING, started=False), False),
+        (pod(RUNNING), False),
+        (pod(WAITING, ended(), 1, started=True), False),
+    ],
+)
+def test_pod_that_misses_a_probe_has_started_until_its_container_ends(
+    of: dict[str, Any], expected: bool
+) -> None:
+    assert is_started(of) is expected

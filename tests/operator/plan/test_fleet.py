@@ -257,3 +257,19 @@ def test_fleet_that_an_earlier_reconcile_left_gets_repairs(
     of: list[InstancePod], cells: dict[str, list[InstanceReport]] | None, repair: list[object]
 ) -> None:
     assert list(repair_actions(observation(*of, cells=cells))) == repair
+
+
+@pytest.mark.parametrize(
+    ("started", "cells", "joined"),
+    [
+        (True, None, True),
+        (False, None, False),
+        (True, {"cell-0": []}, False),
+    ],
+)
+def test_outdated_instance_that_misses_a_probe_stays_while_the_head_does_not_answer(
+    started: bool, cells: dict[str, list[InstanceReport]] | None, joined: bool
+) -> None:
+    """A head is replaced in a rollout, too, and the machine may be busy with it."""
+    found = member(observation(pod(ready=False, started=started, revision="old"), cells=cells))
+    assert (found.joined, found.serves, found.stays) == (joined, joined, joined)

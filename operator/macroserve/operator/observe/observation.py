@@ -52,6 +52,7 @@ class InstancePod:
         created: When it was created; None for a pod that the API server has not stored.
         setup_s: Seconds from its creation until its engine's container ran first: the
             scheduler, the image, volumes, init containers. None before, and after a restart.
+        started: Whether its engine runs and has generated a token, though it may not be Ready now.
     """
 
     instance: str
@@ -75,6 +76,7 @@ class InstancePod:
     tls: bool = False
     created: datetime | None = None
     setup_s: float | None = None
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)

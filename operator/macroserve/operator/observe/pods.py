@@ -24,7 +24,7 @@ from macroserve.operator.observe.problems import (
     is_node_lost,
     pod_problem,
 )
-from macroserve.operator.observe.starts import failed_start, setup_s
+from macroserve.operator.observe.starts import failed_start, is_started, setup_s
 
 ENDED = ("Failed", "Succeeded")
 """Phases of a pod that has ended and is not started again."""
@@ -146,6 +146,7 @@ def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
         tls=tls,
         created=parsed(metadata.get("creationTimestamp") or ""),
         setup_s=setup_s(pod),
+        started=is_started(pod),
     )
 
 

@@ -52,6 +52,13 @@ def setup_s(pod: Object) -> float | None:
     return max(0.0, (began - created).total_seconds())
 
 
+def is_started(pod: Object) -> bool:
+    """Return whether the engine's container runs and has passed its startup probe, as it does once
+    it has generated a token. A later probe that fails takes Ready away, and not this."""
+    container = _engine(pod.get("status", {}))
+    return "running" in container.get("state", {}) and container.get("started") is True
+
+
 def _engine(status: Object) -> Object:
     containers = status.get("containerStatuses") or ()
     return next((each for each in containers if each.get("name") == names.CONTAINER), {})

@@ -18,8 +18,9 @@ from macroserve.operator.plan.avoidance import misplaced
 
 
 def fleet(observation: Observation) -> Fleet:
-    """Return the fleet. A serving instance counts as joined while the cells cannot all be reached:
-    only an instance known to be outside a cell is changed.
+    """Return the fleet. An instance that has served counts as joined while the cells cannot all be
+    reached, also where it misses a probe just then: only an instance known to be outside a cell is
+    changed.
     """
     cells = _cells(observation)
     return Fleet(
@@ -98,7 +99,8 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
     why_misplaced = misplaced(observation, pod)
     state = _state(pod, why_misplaced)
     found = located(observation, pod)
-    unknown = cells is None and state is State.SERVING
+    serving = state is State.SERVING or (state is State.STARTING and pod.started)
+    unknown = cells is None and serving
     return Member(
         name=pod.instance,
         state=state,
