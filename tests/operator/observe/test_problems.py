@@ -8,6 +8,7 @@ from macroserve.operator.k8s import names
 from macroserve.operator.observe.observation import Problem
 from macroserve.operator.observe.problems import (
     MAX_CAUSE_CHARS,
+    NO_IMAGE_VOLUMES,
     deployment_problem,
     missing_secret,
     pod_problem,
@@ -266,3 +267,20 @@ def test_absent_secret_is_a_problem_that_names_its_field() -> None:
     assert missing_secret("spec.ingress.apiKeysSecret", "keys") == Problem(
         "SecretNotFound", "spec.ingress.apiKeysSecret is 'keys', but there is no such Secret."
     )
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [
+        ({"name": "model-cache", "emptyDir": {}}, Problem("NoImageVolumes", NO_IMAGE_VOLUMES)),
+        ({"name": "model-cache", "image": {"reference": "models:1"}}, None),
+        ({"name": "model-cache", "persistentVolumeClaim": {"claimName": "models"}}, None),
+        ({"name": "tmp", "emptyDir": {}}, None),
+    ],
+)
+def test_image_volume_that_the_api_server_dropped_is_a_problem(
+    volume: dict[str, Any], expected: Problem | None
+) -> None:
+    mounted = pod()
+    mounted["spec"]["volumes"] = [volume]
+    assert pod_problem(mounted) == expected

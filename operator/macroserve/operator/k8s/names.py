@@ -40,6 +40,8 @@ TLS = f"{GROUP}/tls"
 
 CONTAINER = "engine"
 """The container of each pod that runs Macroserve; a pod template names it to change it."""
+MODEL_CACHE = "model-cache"
+"""The volume of ``spec.model.cache``."""
 
 HEAD_PORT = 8100
 CELL_PORTS = range(8200, 8300)

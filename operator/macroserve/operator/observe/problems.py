@@ -8,6 +8,7 @@ problem and not one for each of its turns. What varies (back-off times, retries)
 import signal
 from collections.abc import Sequence
 
+from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object, excluded_nodes
 from macroserve.operator.observe.observation import Problem
 
@@ -18,6 +19,11 @@ MAX_CAUSE_CHARS = 400
 
 MAX_NODES = 5
 """Named in one message."""
+
+NO_IMAGE_VOLUMES = (
+    "The cluster does not know image volumes, which spec.model.cache.image needs: Kubernetes 1.33 "
+    "and later has them, with the feature ImageVolume."
+)
 
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
 STARTS = ("ContainerCreating", "PodInitializing")
@@ -36,8 +42,20 @@ def pod_problem(pod: Object) -> Problem | None:
         return None
     if unscheduled := _unscheduled(pod):
         return unscheduled
+    if _lacks_image_volume(pod):
+        return Problem("NoImageVolumes", NO_IMAGE_VOLUMES)
     statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     return next(filter(None, (_container(pod, container) for container in statuses)), None)
+
+
+def _lacks_image_volume(pod: Object) -> bool:
+    """Return whether the pod has an empty folder as its model's cache.
+
+    An API server that does not know image volumes drops the image without a word, and a volume
+    without a source is an empty folder.
+    """
+    volumes = pod.get("spec", {}).get("volumes", ())
+    return any(each["name"] == names.MODEL_CACHE and "emptyDir" in each for each in volumes)
 
 
 def deployment_problem(deployment: Object, pods: Sequence[Object]) -> Problem | None:

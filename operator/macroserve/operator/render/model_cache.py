@@ -15,7 +15,6 @@ from macroserve.operator.render.context import RenderContext
 from macroserve.operator.render.pods import MANIFEST_FILE, MANIFEST_FOLDER
 
 FOLDER = "/var/cache/macroserve-model"
-VOLUME = "model-cache"
 FETCH = "fetch-model"
 """Name of the init container."""
 FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "512Mi"}}
@@ -30,8 +29,8 @@ def mount(context: RenderContext, spec: dict[str, Any]) -> None:
         return
     container = spec["containers"][0]
     read_only = {} if cache.writable else {"readOnly": True}
-    container["volumeMounts"].append({"name": VOLUME, "mountPath": FOLDER, **read_only})
-    spec["volumes"].append({"name": VOLUME, **_source(cache)})
+    container["volumeMounts"].append({"name": names.MODEL_CACHE, "mountPath": FOLDER, **read_only})
+    spec["volumes"].append({"name": names.MODEL_CACHE, **_source(cache)})
     # A start does not wait until the owner of every file has been looked at.
     spec["securityContext"] = {**spec["securityContext"], "fsGroupChangePolicy": "OnRootMismatch"}
     moved = _env(cache)
