@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from world.hub_pod import REPOSITORY, HubPod
 from world.kube import Kube
+from world.release import Release
 from world.served import Served, real
 from world.waiting import eventually
 
@@ -101,48 +103,53 @@ def starts(served: Served) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_later_start_finds_what_another_one_fetched(
-    kube: Kube, claim: Callable[[str, str], None]
+    kube: Kube, claim: Callable[[str, str], None], release: Release
 ) -> None:
     """A start without a cache, one that fills it, and one that finds it filled."""
-    document = real("cached")
-    served = Served(kube, document)
+    hub = HubPod(kube, release.image("engine"))
+    hub.start()
+    template = {
+        "spec": {
+            "containers": [{"name": "engine", "env": [{"name": "HF_ENDPOINT", "value": hub.url}]}]
+        }
+    }
+    model = {"source": REPOSITORY, "servedName": "tiny-llama", "maxModelLen": 2048}
+    served = Served(kube, real("cached"))
 
-    def measured(count: int) -> list[dict[str, Any]]:
-        return eventually(
+    def measured(count: int) -> tuple[dict[str, Any], int]:
+        """Return the last of so many starts, and how often the weights were fetched by then."""
+        found = eventually(
             lambda: starts(served) if len(starts(served)) == count else [],
             START_TIMEOUT_S,
             describe=served.describe,
             every_s=1,
         )
+        return found[-1], hub.num_fetched("model.safetensors")
 
-    served.apply()
-    (alone,) = measured(1)
+    served.apply(model=model, template=template)
+    alone, num_alone = measured(1)
     (pod,) = served.pods()
-    claim(pod["spec"]["nodeName"], pod["spec"]["containers"][0]["image"])
-    served.apply(model={**document["spec"]["model"], "cache": {"claim": "models"}})
-    filling = measured(2)[-1]
+    claim(pod["spec"]["nodeName"], release.image("engine"))
+    served.apply(model={**model, "cache": {"claim": "models"}})
+    filling, num_filling = measured(2)
     # All pods are of the new form before there is one more.
     served.wait_for_instances(1)
     served.scale(2)
-    found = measured(3)[-1]
+    found, num_found = measured(3)
     for what, start in (("no cache", alone), ("fills it", filling), ("finds it", found)):
         print(f"{what}: {start}")
-    assert not alone["warm"]
-    assert not filling["warm"]
-    assert found["warm"]
+    assert (num_alone, num_filling, num_found) == (1, 2, 2)
+    assert [start["warm"] for start in (alone, filling, found)] == [False, False, True]
+    assert found["seconds"] < filling["seconds"]
     startup = served.status["startup"]
     assert (startup["cold"]["samples"], startup["warm"]["samples"]) == (2, 1)
     assert startup["p90Seconds"] == max(start["seconds"] for start in startup["starts"])
-    (init,) = [
-        container
-        for pod in served.pods()
-        for container in pod["spec"].get("initContainers", [])
-        if pod["metadata"]["uid"] == found["pod"]
-    ]
+    (ready,) = [pod for pod in served.pods() if pod["metadata"]["uid"] == found["pod"]]
+    (init,) = ready["spec"]["initContainers"]
     assert FOLDER in [mount["mountPath"] for mount in init["volumeMounts"]]
     # From outside, a pod becomes Ready within two probes of what is measured.
-    (ready,) = [pod for pod in served.pods() if pod["metadata"]["uid"] == found["pod"]]
     assert abs(_ready_after_s(ready) - found["seconds"]) <= 10
+    served.complete()
 
 
 def _ready_after_s(pod: dict[str, Any]) -> float:

@@ -1,83 +1,24 @@
 """``macroserve run fetch`` against a hub of this machine, by the Hub's own client."""
 
-import hashlib
-import json
 import os
 import subprocess
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 import yaml
 from support.deployment import MACROSERVE
 from support.manifests import edited
+from world.hub_server import COMMIT, Hub
 
-COMMIT = "a" * 40
 FILES = {"config.json": b"{}", "model.safetensors": b"x" * 1000, "pytorch_model.bin": b"y" * 500}
 TIMEOUT_S = 60
 
 
-def oid(content: bytes) -> str:
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Serve the repository org/m."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self) -> None:
-        path = self.path.partition("?")[0]
-        name = path.rpartition("/")[2]
-        if path == "/api/models/org/m/revision/main":
-            self._answer(json.dumps({"id": "org/m", "sha": COMMIT}).encode())
-        elif path.startswith("/api/models/org/m/tree/"):
-            files = [
-                {"type": "file", "path": file, "size": len(content), "oid": oid(content)}
-                for file, content in FILES.items()
-            ]
-            self._answer(json.dumps(files).encode())
-        elif path.startswith("/org/m/resolve/") and name in FILES:
-            assert isinstance(self.server, Hub)
-            self.server.asked[f"{self.command} {name}"] += 1
-            headers = {"ETag": f'"{oid(FILES[name])}"', "X-Repo-Commit": COMMIT}
-            self._answer(FILES[name], headers=headers)
-        else:
-            self._answer(b"", HTTPStatus.NOT_FOUND)
-
-    def do_GET(self) -> None:
-        self.do_HEAD()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def _answer(
-        self,
-        body: bytes,
-        status: HTTPStatus = HTTPStatus.OK,
-        headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-
-class Hub(ThreadingHTTPServer):
-    asked: Counter[str]
-
-
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    server = Hub(("127.0.0.1", 0), Handler)
-    server.asked = Counter()
+    server = Hub(("127.0.0.1", 0), "org/m", FILES)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     yield server

@@ -1,0 +1,79 @@
+"""A hub in the cluster: pods fetch a model as from Hugging Face, and it counts how often."""
+
+from pathlib import Path
+
+from world.kube import Kube
+from world.waiting import eventually
+
+REPOSITORY = "org/tiny"
+"""What the hub has: the built-in model, 84 MB."""
+BYTES_PER_S = 10e6
+"""So that a fetch takes about eight seconds, which a start without it does not."""
+NAME, PORT = "hub", 8080
+SCRIPT = Path(__file__).with_name("hub_server.py")
+START_TIMEOUT_S = 60
+
+
+class HubPod:
+    """The pod ``hub`` and its Service in one namespace; image: Macroserve's engine image."""
+
+    def __init__(self, kube: Kube, image: str) -> None:
+        self._kube = kube
+        self._image = image
+
+    @property
+    def url(self) -> str:
+        return f"http://{NAME}.{self._kube.namespace}.svc:{PORT}"
+
+    def start(self) -> None:
+        """Return when the hub answers."""
+        metadata = {"name": NAME, "labels": {"app": NAME}}
+        script = {"name": "script", "mountPath": "/script"}
+        container = {
+            "name": NAME,
+            "image": self._image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python", f"/script/{SCRIPT.name}"],
+            "args": [REPOSITORY, str(PORT), str(BYTES_PER_S)],
+            "volumeMounts": [script],
+            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+        }
+        self._kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": NAME},
+                "data": {SCRIPT.name: SCRIPT.read_text()},
+            }
+        )
+        self._kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": {
+                    "containers": [container],
+                    "volumes": [{"name": "script", "configMap": {"name": NAME}}],
+                },
+            }
+        )
+        self._kube.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": metadata,
+                "spec": {"selector": {"app": NAME}, "ports": [{"port": PORT}]},
+            }
+        )
+        eventually(self._is_ready, START_TIMEOUT_S, describe=lambda: self._kube("get", "pods"))
+
+    def num_fetched(self, file: str) -> int:
+        """Return how often a file was fetched."""
+        return self._kube("logs", NAME).splitlines().count(f"GET {file}")
+
+    def _is_ready(self) -> bool:
+        status = (self._kube.get("pod", NAME) or {}).get("status", {})
+        return any(
+            (each["type"], each["status"]) == ("Ready", "True")
+            for each in status.get("conditions", ())
+        )
