@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster import Capability, Cluster
@@ -22,6 +23,13 @@ DOWN_S = 40
 # what piled up before they were there is to be served while its clients still wait.
 LOAD = {"rate": 8.0, "prompt_tokens": 1900, "num_tokens": 8}
 
+STRICT = {"ttft": "1s", "tpot": "100ms"}
+PATIENT = {"ttft": "10s", "tpot": "500ms"}
+ONE_CLASS = pytest.param(STRICT, "default", id="one-class")
+TWO_CLASSES = pytest.param(
+    {**PATIENT, "classes": [{"name": "interactive", **STRICT}]}, "interactive", id="two-classes"
+)
+
 
 @pytest.fixture
 def monitoring(cluster: Cluster, release: Release) -> Iterator[Monitoring]:
@@ -30,12 +38,12 @@ def monitoring(cluster: Cluster, release: Release) -> Iterator[Monitoring]:
 
 
 @pytest.fixture
-def autoscaled(kube: Kube, monitoring: Monitoring) -> Served:
+def autoscaled(kube: Kube, monitoring: Monitoring, slo: dict[str, Any]) -> Served:
     """Return a MacroInstance with one instance and at most three; Alertmanager can reach the
     operator."""
     document = emulated(
         "llama",
-        slo={"ttft": "1s", "tpot": "100ms"},
+        slo=slo,
         instances=1,
         mitosis={"lowerBound": 1, "upperBound": 4},
         autoscaling={
@@ -55,12 +63,24 @@ def target(served: Served) -> int:
     return served.status.get("targetInstances", 0)
 
 
+def attainment(served: Served, slo_class: str) -> str:
+    """Return the attainment of a class; of a MacroInstance without classes, its own."""
+    status = served.status
+    shown = {
+        each["name"]: each for each in status.get("sloClasses", [{"name": "default", **status}])
+    }
+    return shown[slo_class].get("attainment", "")
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(("slo", "strict"), [ONE_CLASS, TWO_CLASSES])
 def test_missed_targets_add_instances_and_calm_removes_them(
-    autoscaled: Served, monitoring: Monitoring
+    autoscaled: Served, monitoring: Monitoring, strict: str
 ) -> None:
-    with Traffic(autoscaled.endpoint, **LOAD) as traffic:
-        eventually(lambda: LOW in monitoring.firing(autoscaled.name), 90, every_s=1)
+    """Requests of the class ``strict`` miss its targets, beside a few of the default class."""
+    patient = Traffic(autoscaled.endpoint, rate=0.5)
+    with patient, Traffic(autoscaled.endpoint, **LOAD, slo_class=strict) as traffic:
+        eventually(lambda: strict in monitoring.classes(LOW, autoscaled.name), 90, every_s=1)
         # The forecast may have been faster; that the alert is heard is told all the same.
         eventually(
             lambda: f"{LOW} fires" in autoscaled.describe(), 60, describe=autoscaled.describe
@@ -74,9 +94,9 @@ def test_missed_targets_add_instances_and_calm_removes_them(
         traffic.after(100)
         late = sum(ttft_s > 1 for _, ttft_s in traffic.ttft_s[met:])
         assert late <= 0.1 * len(traffic.ttft_s[met:])
-    assert not traffic.failures
+    assert not traffic.failures + patient.failures
     grown = target(autoscaled)
-    with Traffic(autoscaled.endpoint, rate=1.0) as traffic:
+    with Traffic(autoscaled.endpoint, rate=1.0, slo_class=strict) as traffic:
         eventually(
             lambda: target(autoscaled) == 1,
             DOWN_S * 4 + 120,
@@ -85,6 +105,7 @@ def test_missed_targets_add_instances_and_calm_removes_them(
         )
         autoscaled.wait_for_instances(1)
         traffic.after(5)
+        eventually(lambda: attainment(autoscaled, strict) == "1.00", 90, every_s=2)
     assert not traffic.failures
 
     history = autoscaled.status["scalingHistory"]
@@ -96,6 +117,7 @@ def test_missed_targets_add_instances_and_calm_removes_them(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("slo", [STRICT])
 def test_autoscaler_without_metrics_holds_the_target_and_says_so(
     autoscaled: Served, monitoring: Monitoring
 ) -> None:

@@ -122,13 +122,24 @@ class Monitoring:
 
     def firing(self, macroinstance: str | None = None) -> set[str]:
         """The names of the alerts that fire, about one MacroInstance or any."""
-        answer = self._get("/api/v1/alerts")
         return {
-            alert["labels"]["alertname"]
-            for alert in answer["data"]["alerts"]
-            if alert["state"] == "firing"
-            and macroinstance in (None, alert["labels"].get("macroinstance"))
+            labels["alertname"]
+            for labels in self._firing()
+            if macroinstance in (None, labels.get("macroinstance"))
         }
+
+    def classes(self, alert: str, macroinstance: str) -> set[str]:
+        """The SLO classes for which an alert about a MacroInstance fires."""
+        return {
+            labels.get("slo_class", "")
+            for labels in self._firing()
+            if (labels["alertname"], labels.get("macroinstance")) == (alert, macroinstance)
+        }
+
+    def _firing(self) -> list[dict[str, str]]:
+        """Return the labels of each alert that fires."""
+        alerts = self._get("/api/v1/alerts")["data"]["alerts"]
+        return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
     def _start(self, name: str, port: int, *options: str) -> Process:
         folder = binaries.find()

@@ -15,7 +15,8 @@ DRAIN_S = 120
 
 class Traffic:
     """Streaming completions, ``rate`` a second, until left; a request counts as complete only if
-    all its tokens came, and as a failure whatever else became of it."""
+    all its tokens came, and as a failure whatever else became of it. Without a ``slo_class`` they
+    are of the default one."""
 
     def __init__(
         self,
@@ -23,6 +24,7 @@ class Traffic:
         rate: float = 5.0,
         num_tokens: int = 40,
         prompt_tokens: int = 60,
+        slo_class: str = "",
     ) -> None:
         self.sent = 0
         self.complete = 0
@@ -33,6 +35,7 @@ class Traffic:
         self._rate = rate
         self._num_tokens = num_tokens
         self._prompt_tokens = prompt_tokens
+        self._headers = {"x-slo-class": slo_class} if slo_class else {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -100,7 +103,8 @@ class Traffic:
             "stream_options": {"include_usage": True},
         }
         sent = time.monotonic()
-        async with http.stream("POST", endpoint + "/v1/completions", json=body) as response:
+        url = endpoint + "/v1/completions"
+        async with http.stream("POST", url, json=body, headers=self._headers) as response:
             text = await self._read(response, sent)
         assert response.status_code == 200, text
         assert text.endswith("data: [DONE]\n\n"), text[-200:]
