@@ -261,6 +261,21 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         {"instances": 1},
         [Drain("a", "cell-0", "")],
     ),
+    "an outdated one that has started stays until its replacement serves": (
+        [starting("a", outdated=True, started=True), starting("b")],
+        {"instances": 1},
+        [],
+    ),
+    "it goes then, without a drain, as no cell holds it": (
+        [starting("a", outdated=True, started=True), B],
+        {"instances": 1},
+        [Stop("a", "")],
+    ),
+    "an outdated one that has never served goes at once": (
+        [starting("a", outdated=True), starting("b")],
+        {"instances": 1},
+        [Stop("a", "")],
+    ),
     "outdated ones go while outdated ingresses have another": (
         [replace(A, outdated=True), replace(B, outdated=True), C],
         {"instances": 3, "outdated_ingresses": True},

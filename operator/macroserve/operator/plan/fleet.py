@@ -112,6 +112,7 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
         outdated=pod.revision != observation.revision,
         failure=why_misplaced or "It has failed.",
         foreign=pod.foreign,
+        started=pod.started,
         remaining_tokens=found[1].status.remaining_tokens if found else 0,
     )
 

@@ -57,6 +57,8 @@ class Member:
     foreign: bool = False
     """Whether it runs a version that the cells cannot talk to; only ingresses of its own version
     reach it."""
+    started: bool = False
+    """Whether its process has generated a token, though it may not answer at the moment."""
     remaining_tokens: int = 0
     """Predicted output tokens still owed by it."""
     failure: str = "It has failed."
@@ -75,8 +77,9 @@ class Member:
 
     @property
     def stays(self) -> bool:
-        """Return whether it counts towards the desired number."""
-        is_obsolete = self.outdated and not self.serves
+        """Return whether it counts towards the desired number. An outdated one does once it has
+        started, also where no cell holds it yet, as after a restart of the head."""
+        is_obsolete = self.outdated and not (self.serves or self.started)
         return self.state in (State.STARTING, State.SERVING) and not (self.draining or is_obsolete)
 
 
@@ -247,7 +250,7 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     reason = "It is replaced by an instance of the current revision."
     if victim.joined:
         yield Drain(victim.name, victim.cell, reason)
-    elif victim.foreign:
+    elif victim.foreign or victim.state is State.STARTING:
         yield Stop(victim.name, reason)
 
 
