@@ -63,10 +63,14 @@ class Hub(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Hub
+
+    @property
+    def _hub(self) -> Hub:
+        assert isinstance(self.server, Hub)
+        return self.server
 
     def do_HEAD(self) -> None:
-        hub, path = self.server, self.path.partition("?")[0]
+        hub, path = self._hub, self.path.partition("?")[0]
         name = path.rpartition("/")[2]
         api = f"/api/models/{hub.repository}"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{COMMIT}"):
@@ -108,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             for start in range(0, len(body), CHUNK_BYTES):
                 chunk = body[start : start + CHUNK_BYTES]
-                self.server.pause(len(chunk))
+                self._hub.pause(len(chunk))
                 self.wfile.write(chunk)
 
 
