@@ -42,7 +42,7 @@ FIGURE = ABLATION.figure(
     "The mechanisms were made to work alone, and get in each other's way. Rolling activation sends "
     "all prompts to one instance while its constraints hold, and they count no response that waits "
     "for memory, so that in runs of 60 s eight L20 instances with Llama-30B hold 7.8 requests/s of "
-    "ShareGPT, and 16.6 in turn. Without memory for whole responses an OPT-13B holds 2.2 requests/s "
-    "of LongBench and not 1.1: a queue of responses leaves prompts the reserve alone. Lending, "
-    "groups and hidden states change less than a step of the search. unified holds 34.7 and 2.3.",
+    "ShareGPT, and 16.6 in turn. Without memory for whole responses an OPT-13B holds 2.2 of "
+    "LongBench and not 1.1: a queue of responses leaves prompts the reserve alone. Lending, groups "
+    "and hidden states change less than a step of the search. unified holds 34.7 and 2.3.",
 )
