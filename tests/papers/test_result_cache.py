@@ -79,3 +79,31 @@ def test_result_cache_of_several_seeds_returns_the_mean(tmp_path):
     assert alone[0] != alone[1]
     for key, value in together.items():
         assert value == pytest.approx((alone[0][key] + alone[1][key]) / 2)
+
+
+class Described:
+    key = "described"
+
+    def __init__(self, text):
+        self._text = text
+
+    def __repr__(self):
+        return self._text
+
+    def measure(self, seed):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("A(frozenset({'b', 'a'}), 1)", {"described": 2.0}),
+        ("A(frozenset({'b', 'c'}), 1)", None),
+        ("A(frozenset({'b', 'a'}), 2)", None),
+    ],
+)
+def test_result_cache_ignores_the_order_of_sets_alone(tmp_path, text, values):
+    """The order in which a set lists its members differs from process to process."""
+    cache = ResultCache(tmp_path / "measured.jsonl")
+    cache.note(Described("A(frozenset({'a', 'b'}), 1)"), 0, {"described": 2.0})
+    assert cache.known(Described(text), 0) == values

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
@@ -86,10 +87,17 @@ def _measured(
 
 
 def _digest(measurement: Measurement, seed: int) -> str:
-    text = f"{SIMULATOR_VERSION} {_without_addresses(str(measurement))} {seed}"
+    text = f"{SIMULATOR_VERSION} {_with_sorted_sets(_without_addresses(str(measurement)))} {seed}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _without_addresses(text: str) -> str:
     """Remove the address from a function's repr, which differs from run to run."""
     return " ".join(word for word in text.split() if not word.startswith("0x"))
+
+
+def _with_sorted_sets(text: str) -> str:
+    """Sort the members of each frozenset's repr, whose order differs from process to process."""
+    return re.sub(
+        r"frozenset\(\{([^{}]*)\}\)", lambda found: ", ".join(sorted(found[1].split(", "))), text
+    )
