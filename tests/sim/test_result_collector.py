@@ -85,6 +85,8 @@ def test_results_include_the_latency_of_late_requests():
     # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
     assert results.outcome.normalized_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
     assert results.outcome.completion_s == pytest.approx((1.0 + 7.0) / 2)
+    # One request arrived at 0.0, and the last token came at 9.0.
+    assert results.outcome.throughput == pytest.approx(2 / 9)
 
 
 @pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import ceil
+from statistics import mean
 from typing import Protocol
 
 from macroserve.sim.experiment import WARM_UP_S, Experiment
@@ -215,6 +216,9 @@ class Metric(Enum):
     NORMALISED_LATENCY = "normalised latency in s"
     COMPLETION = "completion time in s"
     KV_USE = "share of the cache that holds tokens"
+    THROUGHPUT = "requests/s"
+    LATE_TTFT = "P99 of TTFT in s"
+    TPOT = "mean TPOT in s"
 
     def of(self, outcome: RunResult) -> float:
         match self:
@@ -226,6 +230,12 @@ class Metric(Enum):
                 return outcome.completion_s
             case Metric.KV_USE:
                 return outcome.kv_use
+            case Metric.THROUGHPUT:
+                return outcome.throughput
+            case Metric.LATE_TTFT:
+                return _percentile(outcome.results, _LATENCIES["TTFT"], 99)
+            case Metric.TPOT:
+                return mean(map(_LATENCIES["TPOT"], outcome.results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +265,24 @@ class Curve:
 
     def _point(self, rate: float) -> str:
         return f"{self.key} at {rate:g} requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The measurement is several metrics of one run, whose rate is in requests per second."""
+
+    key: str
+    experiment: Experiment
+    rate: float
+    duration_s: float
+    metrics: tuple[Metric, ...]
+
+    def measure(self, seed: int) -> Values:
+        outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, stop=AT_END)
+        return {self.point(metric): metric.of(outcome) for metric in self.metrics}
+
+    def point(self, metric: Metric) -> str:
+        return f"{self.key}, {metric.value}"
 
 
 @dataclass(frozen=True, slots=True)

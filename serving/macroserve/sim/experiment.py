@@ -9,7 +9,7 @@ from macroserve.sim.goodput import goodput
 from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.scenario import Scenario
 from macroserve.sim.trace import Trace
-from macroserve.workload.arrivals import bursty, foreseen
+from macroserve.workload.arrivals import Arrival, bursty, foreseen
 from macroserve.workload.class_mix import ONE_CLASS, ClassMix
 from macroserve.workload.datasets import Workload
 from macroserve.workload.shared_prefix import SharedPrefix
@@ -44,6 +44,13 @@ class Experiment:
         trace: Trace | None = None,
     ) -> RunResult:
         """Return the result of ``rate`` requests per second; equal seeds give equal results."""
+        arrivals, num_before = self.arrivals(rate, duration_s, seed)
+        return self.scenario.serve(
+            arrivals, num_before=num_before, stop=stop, seed=seed, trace=trace
+        )
+
+    def arrivals(self, rate: float, duration_s: float, seed: int = 0) -> tuple[list[Arrival], int]:
+        """Return the arrivals of ``serve``, and how many of the first do not count."""
         random = Random(seed)
         lengths = self.workload.lengths(random)
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
@@ -53,9 +60,7 @@ class Experiment:
             arrivals = list(self.shared.applied(iter(arrivals), np.random.default_rng(seed)))
         arrivals = self.classes.applied(arrivals, seed)
         num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
-        return self.scenario.serve(
-            arrivals, num_before=num_before, stop=stop, seed=seed, trace=trace
-        )
+        return arrivals, num_before
 
     def goodput(
         self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0

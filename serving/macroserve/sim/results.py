@@ -130,6 +130,14 @@ class RunResult:
         return mean([result.completion_s for result in self.results if not result.refused])
 
     @property
+    def throughput(self) -> float:
+        """Return the requests served per second, from the first arrival to the last token. Needs a
+        result."""
+        served = [result for result in self.results if not result.refused]
+        ended_s = max(result.arrival_s + result.completion_s for result in served)
+        return len(served) / (ended_s - min(result.arrival_s for result in served))
+
+    @property
     def by_size(self) -> tuple[float, ...]:
         """Return the attainment of each quarter of the requests, the one with the fewest tokens
         first (prompt and output); empty where there are fewer results than quarters."""
