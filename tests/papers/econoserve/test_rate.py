@@ -7,7 +7,7 @@ from macroserve.papers.econoserve import rate
 
 def test_rate_cases_of_the_paper_are_measured_with_their_memory():
     measured = rate.measurements()
-    assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 7
+    assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 9
     for each in measured:
         cluster = each.experiment.scenario.cluster
         config = cluster.instance_spec(
@@ -35,5 +35,8 @@ def test_rates_are_compared_with_the_middle_of_the_papers_range():
     over_vllm, over_sarathi = (
         rows[case, f"econoserve over {n}"] for n in ("prefill-first", "sarathi")
     )
+    assert rows[case, "econoserve over orca"].ours == pytest.approx(3.0)
+    assert rows[case, "econoserve over orca"].paper == pytest.approx(43.0)
+    assert rows[case, "econoserve over distserve"].paper == pytest.approx(1.17)
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(3.0), pytest.approx(3.25))
     assert (over_sarathi.ours, over_sarathi.paper) == (pytest.approx(1.5), pytest.approx(1.75))

@@ -32,17 +32,19 @@ class Model:
 
     ranks: devices of the one instance.
     kv_bytes: size of the instance's cache (section 4).
+    orca_batch_size: requests that ORCA runs at once (sections 2.1 and 4).
     """
 
     name: str
     ranks: int
     kv_bytes: float
+    orca_batch_size: int = 8
 
 
 MODELS = (
     Model("OPT-13B", 1, 12e9),
     Model("Llama-33B", 2, 19.2e9),
-    Model("OPT-175B", 8, 264e9),
+    Model("OPT-175B", 8, 264e9, 16),
 )
 
 
@@ -53,6 +55,8 @@ class Trace:
     accuracy: accuracy of the paper's predictor of lengths, with padding (section 4.1).
     over_vllm: range of the paper's rate divided by vLLM's.
     over_sarathi: range of the paper's rate divided by Sarathi's.
+    over_distserve: range of the paper's rate divided by that of DistServe on twice the devices.
+    over_orca: range of the paper's rate divided by ORCA's.
     """
 
     workload: str
@@ -61,12 +65,32 @@ class Trace:
     accuracy: float
     over_vllm: tuple[float, float]
     over_sarathi: tuple[float, float]
+    over_distserve: tuple[float, float]
+    over_orca: tuple[float, float]
 
 
 TRACES = (
-    Trace("Alpaca", 60.0, 1.0, 0.775, (1.13, 2.14), (1.2, 1.24)),
-    Trace("ShareGPT, vLLM's", 120.0, 0.25, 0.732, (2.5, 4.0), (1.25, 2.25)),
-    Trace("BookCorpus", 600.0, 0.02, 0.698, (2.5, 2.8), (1.88, 2.33)),
+    Trace("Alpaca", 60.0, 1.0, 0.775, (1.13, 2.14), (1.2, 1.24), (1.1, 1.13), (5.6, 9.0)),
+    Trace(
+        "ShareGPT, vLLM's",
+        120.0,
+        0.25,
+        0.732,
+        (2.5, 4.0),
+        (1.25, 2.25),
+        (1.01, 1.33),
+        (22.0, 64.0),
+    ),
+    Trace(
+        "BookCorpus",
+        600.0,
+        0.02,
+        0.698,
+        (2.5, 2.8),
+        (1.88, 2.33),
+        (1.01, 1.25),
+        (12.5, 13.0),
+    ),
 )
 
 
@@ -76,11 +100,13 @@ class Variant:
 
     foresight: share of a trace's lengths that are known beforehand, see ``Experiment``.
     orders_by_target: whether requests have the paper's targets, which its ordering alone reads.
+    is_orca: whether each request holds memory for the longest one, and few run at once.
     """
 
     strategy: Strategy
     foresight: Callable[[Trace], float | None] = lambda trace: None
     orders_by_target: bool = False
+    is_orca: bool = False
 
 
 def _papers_predictor(trace: Trace) -> float:
@@ -104,6 +130,8 @@ VARIANTS = {
     "unified": Variant(STRATEGIES["unified"]),
 }
 
+ORCA = Variant(STRATEGIES["vllm"], is_orca=True)
+"""ORCA, whose batches mix prompts and responses as they come."""
 
 DISTSERVE = Variant(replace(strategy("distserve"), transfer=Transfer.NETWORK))
 """DistServe, which sends caches between machines, half of which prefill (section 2)."""
@@ -137,23 +165,28 @@ def alone_s(model: Model, trace: Trace) -> tuple[float, float]:
     return prompt_s, step_time.seconds([], 1, num_prompt + num_output // 2)
 
 
-def targets(model: Model, trace: Trace) -> Slo:
+def targets(model: Model, trace: Trace, scale: float = SCALE) -> Slo:
     """Return the targets whose sum over prompt and tokens is the paper's for the completion."""
     prompt_s, token_s = alone_s(model, trace)
-    return Slo(SCALE * prompt_s, SCALE * token_s)
+    return Slo(scale * prompt_s, scale * token_s)
 
 
 def experiment(
     model: Model,
     trace: Trace,
     variant: Variant,
-    num_instances: int = 1,
+    num_instances: int | None = None,
     slo_rule: SloRule = as_client,
 ) -> Experiment:
-    """Return an experiment in which half of the instances prefill, where the strategy separates
-    them."""
+    """Return an experiment on one instance by default. Where the strategy separates prefills, it is
+    on two by default, and half of the instances prefill."""
+    spec = cluster(model, num_instances or (2 if variant.strategy.moves_kv else 1))
+    if variant.is_orca:
+        # Reserved for its longest, a request never runs out of memory: seats bound them alone.
+        most = min(model.orca_batch_size, spec.num_kv_tokens // MAX_LENGTH)
+        spec = replace(spec, max_num_seqs=most)
     scenario = Scenario(
-        cluster(model, num_instances),
+        spec,
         variant.strategy,
         targets(model, trace) if variant.orders_by_target else SERVED,
         slo_rule,
