@@ -22,7 +22,10 @@ FIGURE_NAMES = {
         "model-error",
     ),
     "autoscaling": ("llm-d", "start-up", "bursts", "azure"),
-    "econoserve": ("rate", "latency", "utilisation", "devices", "ablation"),
+    "econoserve": (
+        *("rate", "latency", "utilisation", "devices", "ablation"),
+        *("satisfaction", "overhead", "sensitivity"),
+    ),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),
     "unified": ("goodput", "ceiling", "p99", "tbt", "ablation", "macro"),

@@ -1,6 +1,15 @@
 """EconoServe, section 4: rates served at equal normalized latency, on A100s of 80 GB."""
 
-from macroserve.papers.econoserve import ablation, devices, latency, rate, utilisation
+from macroserve.papers.econoserve import (
+    ablation,
+    devices,
+    latency,
+    overhead,
+    rate,
+    satisfaction,
+    sensitivity,
+    utilisation,
+)
 
 FIGURES = {
     "rate": rate.FIGURE,
@@ -8,4 +17,7 @@ FIGURES = {
     "utilisation": utilisation.FIGURE,
     "devices": devices.FIGURE,
     "ablation": ablation.FIGURE,
+    "satisfaction": satisfaction.FIGURE,
+    "overhead": overhead.FIGURE,
+    "sensitivity": sensitivity.FIGURE,
 }

@@ -1,0 +1,27 @@
+"""The scheduler's own time is compared with that of vLLM as the papers measured it."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.papers.econoserve import overhead
+from macroserve.papers.econoserve.cases import TRACES
+
+
+def test_overhead_of_each_system_is_in_points_over_the_baseline():
+    measured = overhead.measurements()
+    assert len({each.key for each in measured}) == 3 * 7
+    values = {each.key: 0.02 for each in measured}
+    for trace, share in zip(TRACES, (0.05, 0.03, 0.04), strict=True):
+        values[f"overhead {trace.workload} with all"] = share
+    rows = {(row.case, row.strategy): row for row in overhead.rows(values)}
+    row = rows["OPT-13B, all traces", "with all over prefill-first"]
+    assert (row.ours, row.paper) == (pytest.approx(2.0), 2.93)
+    assert rows["OPT-13B, Alpaca", "with all"].ours == pytest.approx(5.0)
+
+
+def test_overhead_is_a_small_share_of_the_steps():
+    each = overhead.OVERHEADS[TRACES[1], "with all"]
+    ((key, share),) = replace(each, duration_s=5.0).measure(0).items()
+    assert key == each.key
+    assert 0.0 < share < 0.5
