@@ -1,7 +1,9 @@
 """Ascendra, section 8: LP and HP instances against vLLM and Sarathi, on three A100s."""
 
 from macroserve.papers.ascendra import (
+    appendix,
     attainment,
+    breakdown,
     goodput,
     model_error,
     ordering,
@@ -18,4 +20,6 @@ FIGURES = {
     "overload": overload.FIGURE,
     "ordering": ordering.FIGURE,
     "model-error": model_error.FIGURE,
+    "breakdown": breakdown.FIGURE,
+    "appendix": appendix.FIGURE,
 }

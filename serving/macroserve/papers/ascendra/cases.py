@@ -19,7 +19,7 @@ LOWEST = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case is a row of table 2, with the results of section 8.2."""
+    """A case is a model of table 2 on a data set, with their targets."""
 
     model: str
     workload: str
@@ -34,6 +34,13 @@ CHAT = Case("Mistral-7B", "ShareGPT4", Slo(1.0, 0.15))
 SUMMARIES = Case("Llama3.1-8B", "LongBench", Slo(2.5, 0.15))
 STARVED = Case("Qwen-14B", "ShareGPT4", Slo(1.5, 0.15))
 CASES = (CHAT, SUMMARIES, STARVED)
+APPENDED = (
+    Case("Mistral-7B", "LongBench", Slo(2.5, 0.15)),
+    Case("Llama3.1-8B", "ShareGPT4", Slo(1.0, 0.15)),
+    Case("Qwen-14B", "LongBench", Slo(3.0, 0.15)),
+)
+"""The other pairs of a model and a data set (appendix A.5)."""
+
 STRATEGY_NAMES = ("prefill-first", "sarathi", "ascendra", "unified")
 
 

@@ -51,16 +51,16 @@ def rows(values: Values) -> list[Row]:
 
 NOTHING_WAITS = (
     "vLLM holds most of what the devices can do: without any targets they end 10.0, 14.7 and 2.1 "
-    "requests/s of the three sets (`reproduce unified --figure ceiling`), and it holds 10.1, "
+    "requests/s of the three sets (`reproduce unified --figure ceiling`), and it holds 10.9, "
     "11.7 and 2.2. Prefills come first there, and a mean of 0.15 s between tokens is twice what "
     "a step with all its decodes takes, so that no batch misses it and nothing waits before the "
     "devices are full; and as all requests of a set have one TTFT target, slack goes "
-    "almost as arrivals do. Found by varying: where the host takes 15 ms a step and 0.5 ms for "
-    "each sequence in it, the time between tokens binds, and Ascendra is ahead of vLLM in all "
-    "three, by 3, 7 and 5 % (Mistral-7B: 5.4 and 5.2 requests/s). Of Mistral-7B, Sarathi loses by "
-    "its chunks: with 2,048 tokens in place of 512 it holds 10.0 and not 7.0. A router that knows "
-    "nothing of its instances (vLLM 10.0) and batches of at most 128 requests (vLLM 9.6, Ascendra "
-    "9.7) change little."
+    "almost as arrivals do. Found by varying, before Ascendra's LP batches were bounded by time: "
+    "where the host takes 15 ms a step and 0.5 ms for each sequence in it, the time between "
+    "tokens binds, and Ascendra was ahead of vLLM in all three, by 3, 7 and 5 % (Mistral-7B: 5.4 "
+    "and 5.2 requests/s). Of Mistral-7B, Sarathi loses by its chunks of 512 tokens: with 2,048 "
+    "it held 10.0. A router that knows nothing of its instances and batches of at most 128 "
+    "requests changed little."
 )
 
 FIGURE = Figure(measurements, rows, NOTHING_WAITS)

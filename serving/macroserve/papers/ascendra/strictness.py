@@ -1,5 +1,6 @@
 """Attainment at a fixed rate under stricter and looser targets (figure 9, second row)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from macroserve.core.request import Slo
@@ -26,7 +27,8 @@ STRICTER = 4.0
 """Factor up to which Ascendra keeps stricter targets than the baselines at 90 % (section 8.2)."""
 
 
-def measurements() -> list[Measurement]:
+def measurements(rates: Mapping[Case, float] = RATES) -> list[Measurement]:
+    """Return the attainment of each case in ``rates``, under all scales of its targets."""
     return [
         Attainment(
             _key(case, name, scale),
@@ -34,38 +36,38 @@ def measurements() -> list[Measurement]:
             rate,
             DURATION_S,
         )
-        for case, rate in RATES.items()
+        for case, rate in rates.items()
         for name in STRATEGY_NAMES
         for scale in SCALES
     ]
 
 
 def rows(values: Values) -> list[Row]:
-    def strictest(case: Case, name: str) -> float:
-        """Return the last scale of the targets that is kept, counted from the loosest."""
-        kept = 2 * SCALES[-1]
-        for scale in reversed(SCALES):
-            if values[_key(case, name, scale)] < LEVEL:
-                break
-            kept = scale
-        return kept
+    def gain(case: Case) -> float:
+        baselines = [strictest(case, name, values) for name in ("prefill-first", "sarathi")]
+        return max(baselines) / strictest(case, "ascendra", values)
 
-    def gain(case: Case, name: str) -> float:
-        return max(strictest(case, each) for each in ("prefill-first", "sarathi")) / strictest(
-            case, name
-        )
-
-    most = max(gain(case, "ascendra") for case in CASES)
+    most = max(map(gain, CASES))
     return [
         Row("strictness", "up to", "ascendra over baselines", "times stricter", most, STRICTER)
     ] + [
-        Row("strictness", case.name, name, "strictest scale", strictest(case, name))
+        Row("strictness", case.name, name, "strictest scale", strictest(case, name, values))
         for case in CASES
         for name in STRATEGY_NAMES
     ]
 
 
-def panels(values: Values) -> list[Panel]:
+def strictest(case: Case, name: str, values: Values) -> float:
+    """Return the last scale of the targets that a strategy keeps, counted from the loosest."""
+    kept = 2 * SCALES[-1]
+    for scale in reversed(SCALES):
+        if values[_key(case, name, scale)] < LEVEL:
+            break
+        kept = scale
+    return kept
+
+
+def panels(values: Values, rates: Mapping[Case, float] = RATES) -> list[Panel]:
     return [
         Panel(
             f"{case.name}, {rate:g} requests/s",
@@ -77,7 +79,7 @@ def panels(values: Values) -> list[Panel]:
             },
             is_share=True,
         )
-        for case, rate in RATES.items()
+        for case, rate in rates.items()
     ]
 
 
