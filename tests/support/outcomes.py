@@ -41,7 +41,7 @@ def scenarios() -> Iterator[tuple[str, Scenario]]:
     yield "stages", replace(unified, cluster=replace(CELL, ranks=2, stages=2))
     yield "late ones refused", replace(unified, drop_late=True)
     for routing in (Routing.ROUND_ROBIN, Routing.STICKY):
-        yield routing, replace(unified, routing=routing)
+        yield routing.value, replace(unified, routing=routing)
     many = replace(CELL, num_instances=8)
     yield "cells", replace(unified, cluster=many, bounds=Bounds(2, 3))
 
