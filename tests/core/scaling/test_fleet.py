@@ -271,6 +271,16 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         {"instances": 1},
         [Stop("a", "")],
     ),
+    "of outdated ones that answer no more, one goes after the other": (
+        [starting("a", outdated=True, started=True), starting("b", outdated=True, started=True)],
+        {"instances": 2},
+        [Stop("a", "")],
+    ),
+    "the next goes once the replacement of the first serves": (
+        [starting("b", outdated=True, started=True), starting("c")],
+        {"instances": 2},
+        [],
+    ),
     "an outdated one that has never served goes at once": (
         [starting("a", outdated=True), starting("b")],
         {"instances": 1},

@@ -235,8 +235,10 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     """Yield the action that replaces the next outdated instance: one at a time, while all others
     serve.
 
-    A foreign instance counts as serving, but no cell drains it: it finishes its requests when it is
-    told to end. The last outdated one stays as long as outdated ingresses, which may have no other.
+    One that does not answer goes first, and does not wait for other outdated ones that do not
+    answer either: none of them may ever do so again. A foreign instance counts as serving, but no
+    cell drains it: it finishes its requests when it is told to end. The last outdated one stays as
+    long as outdated ingresses, which may have no other.
     """
     outdated = [m for m in fleet.members if m.stays and m.outdated]
     if fleet.cells is None or len(outdated) <= fleet.outdated_ingresses:
@@ -245,6 +247,8 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
         outdated, key=lambda m: (not m.foreign, m.state is State.SERVING, m.remaining_tokens)
     )
     others = [member for member in fleet.members if member is not victim]
+    if victim.state is State.STARTING:
+        others = [m for m in others if not (m in outdated and m.state is State.STARTING)]
     if not all(m.stays and m.in_use and m.state is State.SERVING for m in others):
         return
     reason = "It is replaced by an instance of the current revision."
