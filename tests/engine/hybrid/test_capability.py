@@ -7,8 +7,7 @@ import pytest
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES, strategy
-from macroserve.core.strategy import HybridCache
-from macroserve.engine.hybrid_cache import decide_hybrid_cache, keeping_hidden
+from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -197,14 +196,6 @@ def test_hybrid_cache_auto_depends_on_the_strategy(verdict, config, name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_hybrid_cache_on_is_on_with_any_strategy(verdict, name):
     assert verdict(LLAMA, "On", name=name).on
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_strategy_keeps_hidden_states_by_a_rule_if_its_engine_does(name):
-    own = STRATEGIES[name]
-    assert keeping_hidden(own, on=False) is own
-    rule = keeping_hidden(own, on=True).hybrid_cache
-    assert rule is (own.hybrid_cache if own.keeps_hidden else HybridCache.CHEAP)
 
 
 @pytest.mark.parametrize(

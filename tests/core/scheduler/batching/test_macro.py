@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from support.econoserve_states import arrive, held, wait_for_memory
+from support.econoserve_states import PATIENT, arrive, expect, held, wait_for_memory
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.sequence import State
 from macroserve.core.status import Phase, Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache
@@ -46,29 +47,61 @@ def test_macro_decode_phase_runs_the_responses_that_get_memory(make, make_reques
     arrive(executor, make_request, 100)
     assert executor.step().kind is BatchKind.PREFILL
     assert list(scheduler.running.paused) == ["r0"]
+    executor.now = switched_s = 10.0
     batch = executor.step()
     assert (batch.kind, batch.decodes) == (BatchKind.DECODE, ("r0",))
     # A hundred tokens and one, and 1.15 times the 39 to come.
     assert held(scheduler, "r0") == 10
-    assert scheduler.sequences["r0"].tpot_budget_until_s >= batch.predicted_s
+    # The clock of TPOT starts with the switch, as for any other decode.
+    assert scheduler.sequences["r0"].tpot_budget_until_s == switched_s + PATIENT.tpot_s
 
 
-def test_macro_prompts_leave_the_memory_of_responses_that_wait(make, make_request):
-    scheduler, executor = make(
-        strategy=replace(MACRO, kv_lending=False), pool=Pool.LP, num_blocks=40
-    )
+def test_macro_prefill_phase_ends_for_responses_that_wait_alone(make, make_request):
+    _, executor = make(strategy="macro", pool=Pool.LP, num_blocks=200, slo=Slo(1.0, 30.0))
+    for _ in range(2):
+        arrive(executor, make_request, 100)
+        assert executor.step().kind is BatchKind.PREFILL
+        executor.now += 0.6
+    arrive(executor, make_request, 100)
+    assert executor.step().decodes == ("r0", "r1")
+
+
+def test_macro_on_an_hp_instance_resumes_responses_beside_prefills(make, make_request):
+    _, executor = make(strategy="macro", pool=Pool.HP, num_blocks=200)
+    arrive(executor, make_request, 100)
+    executor.step()
+    arrive(executor, make_request, 100)
+    batch = executor.step()
+    assert ([each.request_id for each in batch.prefills], batch.decodes) == (["r1"], ("r0",))
+
+
+@pytest.mark.parametrize("pool", Pool)
+def test_macro_prompts_leave_the_memory_of_responses_that_wait(make, make_request, pool):
+    """Of 40 blocks one response takes 22 and the other waits with ten; a prompt needs four."""
+    alone = replace(MACRO, kv_lending=False)
+    scheduler, executor = make(strategy=alone, expected=170, pool=pool, num_blocks=40)
     arrive(executor, make_request, 160, 160)
-    executor.step()
-    for name in ("r0", "r1"):
-        scheduler.sequences[name].predicted_tokens = 170
-    arrive(executor, make_request, 150)
-    executor.step()
-    assert len(scheduler.running.paused) == 1
-    while scheduler.running.paused:
-        assert "r2" not in scheduler.running.prefilling
+    while not (scheduler.running.decoding and scheduler.running.paused):
+        executor.step()
+    (first,) = scheduler.running.decoding
+    arrive(executor, make_request, 60)
+    while first in scheduler.running.decoding:
+        assert scheduler.sequences["r2"].state is State.WAITING
         executor.step()
     executor.drain()
     assert executor.ended.keys() == {"r0", "r1", "r2"}
+
+
+def test_macro_chooses_prompts_for_the_memory_beside_responses(make, make_request):
+    """A response takes 12 of 20 free blocks: the prompt that has waited longest needs ten."""
+    scheduler, executor = make(strategy="macro", pool=Pool.LP, slo=PATIENT, num_blocks=30)
+    arrive(executor, make_request, 160)
+    executor.step()
+    expect(scheduler, "r0", 167)
+    executor.now = 20.0
+    for name, arrival_s, prompt in (("r1", 10.0, 150), ("r2", 19.0, 60)):
+        executor.add(make_request(name, arrival_s, prompt, 100, PATIENT))
+    assert [each.request_id for each in executor.step().prefills] == ["r2"]
 
 
 def test_macro_lends_memory_that_a_response_does_not_use_yet(make, make_request):
@@ -115,6 +148,61 @@ def test_memory_of_a_response_is_reserved_by_its_kind_of_cache(make_step, cache,
     seq.cache = cache
     # Eight blocks of keys and values hold 128 tokens, and it has two.
     assert running.missing(seq, 128) == num_blocks - (cache is CacheKind.HIDDEN)
+
+
+@pytest.fixture
+def lending(make, make_request, monkeypatch):
+    """Return a state in which a response has 128 slots for hidden states and 22 tokens, and three
+    others, with 21 tokens in two blocks each, wait for memory."""
+    monkeypatch.setattr(Admission, "default_cache", CacheKind.HIDDEN)
+    scheduler, executor = make(
+        strategy=replace(STRATEGIES["econoserve"], hybrid_cache=HybridCache.CHEAP),
+        expected=90,
+        num_blocks=10,
+        kv_padding=0.0,
+        lending_buffer=0.0,
+        **HYBRID,
+    )
+    arrive(executor, make_request, 20, new=120)
+    executor.step()
+    executor.step()
+    monkeypatch.setattr(Admission, "default_cache", CacheKind.KV)
+    arrive(executor, make_request, 20, 20, 20, new=120)
+    executor.step()
+    assert scheduler.running.paused.keys() == {"r1", "r2", "r3"}
+    return scheduler, executor
+
+
+@pytest.mark.parametrize(("num_more", "lent"), [(30, True), (44, False)])
+def test_lender_of_hidden_states_keeps_what_it_needs_itself(lending, num_more, lent):
+    """Of its 105 free slots, two blocks take 64 and 30 steps as many; three take 96, and 44."""
+    scheduler, executor = lending
+    for name, expected in (("r1", 1 + num_more), ("r2", 100), ("r3", 100)):
+        expect(scheduler, name, expected)
+    executor.step()
+    assert ("r1" in scheduler.running.decoding) == lent
+
+
+def test_lender_of_hidden_states_lends_as_long_as_it_has_room(lending):
+    """Each borrower takes a block, of 32 slots, for 27 steps."""
+    scheduler, executor = lending
+    for name in scheduler.running.paused:
+        expect(scheduler, name, 28)
+    executor.step()
+    assert len(scheduler.running.paused) == 1
+
+
+def test_hidden_response_that_no_memory_is_left_for_goes_on_in_its_own(
+    make, make_request, monkeypatch
+):
+    """Three blocks hold 96 hidden states, of which it has 91."""
+    monkeypatch.setattr(Admission, "default_cache", CacheKind.HIDDEN)
+    strategy = replace(STRATEGIES["econoserve"], hybrid_cache=HybridCache.CHEAP)
+    scheduler, executor = make(strategy=strategy, num_blocks=7, **HYBRID)
+    arrive(executor, make_request, 90, 60, 60, new=20)
+    executor.step()
+    assert len(scheduler.running.paused) == 3 and not scheduler.running.blocks.free
+    assert len(executor.step().decodes) == 1
 
 
 def test_lender_of_hidden_states_gives_more_room_in_a_block(make, make_request, monkeypatch):
