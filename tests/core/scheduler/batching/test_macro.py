@@ -77,7 +77,7 @@ def test_macro_on_an_hp_instance_resumes_responses_beside_prefills(make, make_re
 
 @pytest.mark.parametrize("pool", Pool)
 def test_macro_prompts_leave_the_memory_of_responses_that_wait(make, make_request, pool):
-    """Of 40 blocks one response takes 22 and the other waits with ten; a prompt needs four."""
+    """The first response takes 22 of 40 blocks, the other waits with ten; a prompt needs four."""
     alone = replace(MACRO, kv_lending=False)
     scheduler, executor = make(strategy=alone, expected=170, pool=pool, num_blocks=40)
     arrive(executor, make_request, 160, 160)
@@ -175,7 +175,7 @@ def lending(make, make_request, monkeypatch):
 
 @pytest.mark.parametrize(("num_more", "lent"), [(30, True), (44, False)])
 def test_lender_of_hidden_states_keeps_what_it_needs_itself(lending, num_more, lent):
-    """Of its 105 free slots, two blocks take 64 and 30 steps as many; three take 96, and 44."""
+    """The lender has 105 free slots: two blocks and 30 steps take 94, three and 44 take 140."""
     scheduler, executor = lending
     for name, expected in (("r1", 1 + num_more), ("r2", 100), ("r3", 100)):
         expect(scheduler, name, expected)
@@ -184,7 +184,7 @@ def test_lender_of_hidden_states_keeps_what_it_needs_itself(lending, num_more, l
 
 
 def test_lender_of_hidden_states_lends_as_long_as_it_has_room(lending):
-    """Each borrower takes a block, of 32 slots, for 27 steps."""
+    """The borrowers take a block, of 32 slots, for 27 steps each."""
     scheduler, executor = lending
     for name in scheduler.running.paused:
         expect(scheduler, name, 28)
