@@ -135,6 +135,10 @@ class IterationInputs:
         seconds."""
         return self.decode_s / self.decoding.speculation.emitted
 
+    def decodes_with(self, resumes: Many[Resume]) -> tuple[str, ...]:
+        """Return the ids of all decoding requests, and of the paused ones that go on."""
+        return (*self.decoding, *[resume.seq.request_id for resume in resumes])
+
     def tokens_of(self, num_decodes: int) -> int:
         """Return the tokens of a batch that decodes take: drafted ones are verified with the last
         one."""

@@ -1,6 +1,7 @@
 """Responses wait for memory of their own, reserved at once for the whole expected length, and may
 borrow what others do not need yet (EconoServe, sections 3.2 to 3.4)."""
 
+from collections.abc import Sequence as Many
 from math import ceil
 
 from macroserve.core.scheduler.iteration import IterationInputs, Resume
@@ -42,7 +43,7 @@ def reserve(inputs: IterationInputs) -> int:
     return int(inputs.config.tuning.kv_reserve * inputs.running.blocks.num_blocks)
 
 
-def taken_blocks(inputs: IterationInputs, resumes: list[Resume]) -> int:
+def taken_blocks(inputs: IterationInputs, resumes: Many[Resume]) -> int:
     """Return the free blocks that prompts have to leave, given the responses that go on.
 
     While other responses wait for memory, prompts get only the unused part of the reserve.

@@ -9,17 +9,15 @@ from macroserve.core.scheduler.sequence import Sequence
 def fcfs_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Run whole prompts before decodes and in order of arrival, as the paper's vLLM does, with
     Apt-Serve's caches: hidden states where keys and values do not fit (section 6.5, table 5)."""
-    blocks = inputs.running.blocks
-    free, chosen = blocks.free, dict[Sequence, CacheKind]()
+    free, chosen = inputs.running.blocks.free, dict[Sequence, CacheKind]()
     waiting = () if inputs.preempted else tuple(inputs.waiting)
     for seq in waiting:
-        (needed,), cache = admission.reservations([seq]), CacheKind.KV
-        if needed > free:
-            needed, cache = blocks.hidden_blocks(needed), CacheKind.HIDDEN
-        if needed > free:
+        needs = {cache: admission.reservation(seq, cache) for cache in CacheKind}
+        cache = next((cache for cache, needed in needs.items() if needed <= free), None)
+        if cache is None:
             break
         chosen[seq] = cache
-        free -= needed
+        free -= needs[cache]
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True, chosen=chosen):
         return Plan(picks, (), "prefills go first")
     return Plan((), tuple(inputs.decoding), "nothing to prefill")

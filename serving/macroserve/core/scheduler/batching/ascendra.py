@@ -59,7 +59,7 @@ def prefills_first(
     resumes: paused responses that may go on; they do in a batch that has room for all.
     """
     room = inputs.config.max_batch_tokens - sum(pick.num_tokens for pick in picks)
-    decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
+    decodes = inputs.decodes_with(resumes)
     if room >= inputs.tokens_of(len(decodes)):
         return Plan(picks, decodes, "prefills, then decodes", resumes)
     urgent = sorted(inputs.decoding.values(), key=lambda seq: seq.tpot_budget_until_s)

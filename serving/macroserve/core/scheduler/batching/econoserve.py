@@ -26,7 +26,7 @@ def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     that it begins once enough others have ended.
     """
     resumes = granted(inputs)
-    decodes = (*inputs.decoding, *[resume.seq.request_id for resume in resumes])
+    decodes = inputs.decodes_with(resumes)
     budget = min(inputs.config.tuning.chunk_tokens, inputs.config.max_batch_tokens)
     budget -= inputs.tokens_of(len(decodes))
     taken = taken_blocks(inputs, resumes)

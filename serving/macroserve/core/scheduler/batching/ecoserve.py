@@ -49,7 +49,7 @@ def alternate(
     for resume in resumes:
         if resume.seq.num_emitted == 1:
             resume.seq.tpot_budget_until_s = inputs.now
-    return Plan((), (*inputs.decoding, *[r.seq.request_id for r in resumes]), reason, resumes)
+    return Plan((), inputs.decodes_with(resumes), reason, resumes)
 
 
 def _within(

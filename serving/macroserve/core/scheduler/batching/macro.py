@@ -29,7 +29,7 @@ def macro_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     last to begin while memory is short.
     """
     resumes = tuple(granted(inputs))
-    num_taken = taken_blocks(inputs, list(resumes))
+    num_taken = taken_blocks(inputs, resumes)
     pick = partial(admission.pick, held_back_blocks=num_taken)
     if inputs.config.pool is Pool.HP:
         waiting = [seq for seq in inputs.waiting if seq not in inputs.preempted]
