@@ -1,12 +1,12 @@
 """TLS between the pods of a MacroInstance, switched on and off on nodes that probe them."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 from cluster import Capability
 from world.kube import Kube
+from world.pods import is_ready
 from world.release import Release
 from world.served import Served, emulated
 from world.traffic import Traffic
@@ -50,11 +50,6 @@ def all_speak(served: Served, *, tls: bool) -> bool:
         for pod in pods
         for port in INSTANCE_PORTS
     )
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def speaks(address: str, port: int, tls: bool) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from world.kube import Kube
+from world.pods import is_ready
 from world.release import Release
 from world.served import Served
 from world.traffic import Traffic
@@ -36,10 +37,7 @@ def test_macroinstance_without_the_operator_serves_and_heals(
         """Tell whether another head is ready, with its cells."""
         pods = uninstalled.pods("head")
         return any(
-            condition["type"] == "Ready" and condition["status"] == "True"
-            for pod in pods
-            if pod["metadata"]["uid"] != head["metadata"]["uid"]
-            for condition in pod["status"].get("conditions", [])
+            is_ready(pod) for pod in pods if pod["metadata"]["uid"] != head["metadata"]["uid"]
         )
 
     eventually(rebuilt, 90, describe=uninstalled.describe)

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from world.kube import Kube
+from world.pods import is_ready
 from world.waiting import eventually
 
 REPOSITORY = "org/tiny"
-"""What the hub has: the built-in model, 84 MB."""
+"""The hub has the built-in model under this name, 84 MB."""
 BYTES_PER_S = 10e6
-"""So that a fetch takes about eight seconds, which a start without it does not."""
+"""The rate lets a fetch take about eight seconds, which a start without it does not."""
 NAME, PORT = "hub", 8080
 SCRIPT = Path(__file__).with_name("hub_server.py")
 START_TIMEOUT_S = 60
@@ -72,8 +73,5 @@ class HubPod:
         return self._kube("logs", NAME).splitlines().count(f"GET {file}")
 
     def _is_ready(self) -> bool:
-        status = (self._kube.get("pod", NAME) or {}).get("status", {})
-        return any(
-            (each["type"], each["status"]) == ("Ready", "True")
-            for each in status.get("conditions", ())
-        )
+        pod = self._kube.get("pod", NAME)
+        return pod is not None and is_ready(pod)
