@@ -58,7 +58,7 @@ class Member:
     """Whether it runs a version that the cells cannot talk to; only ingresses of its own version
     reach it."""
     started: bool = False
-    """Whether its process has generated a token, though it may not answer at the moment."""
+    """True if its process has generated a token, though it may not answer at the moment."""
     remaining_tokens: int = 0
     """Predicted output tokens still owed by it."""
     failure: str = "It has failed."
