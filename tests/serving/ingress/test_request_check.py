@@ -23,9 +23,9 @@ NONE = replace(default_class(), name="none")
 async def echo(request: Request) -> Response:
     body = await request.body()
     targets = current_class(NONE)
-    return JSONResponse(
-        {"body": body.decode()}, headers={"class": targets.name, "ttft": f"{targets.slo.ttft_s}"}
-    )
+    told = {"class": targets.name, "ttft": f"{targets.slo.ttft_s}"}
+    session = request.headers.getlist("x-session-id")
+    return JSONResponse({"body": body.decode()}, headers=told | {"sessions": ",".join(session)})
 
 
 async def post(path: str, body: bytes, **headers: str) -> httpx.Response:
@@ -79,6 +79,18 @@ async def test_request_check_keeps_the_meaning_of_a_good_body(value: Any) -> Non
     body = {"prompt": value, "seed": 2**63 - 1, "temperature": 0.1}
     response = await post("/v1/completions", json.dumps(body).encode())
     assert json.loads(response.json()["body"]) == body
+
+
+async def test_application_reads_other_names_of_a_session_as_the_one_of_vllm() -> None:
+    for headers, body, sessions in (
+        ({}, b"{}", ""),
+        ({"X-Session-Id": "one", "session_id": "two"}, b"{}", "one"),
+        ({"session_id": "two"}, b"{}", "two"),
+        ({}, b'{"prompt_cache_key": "key"}', "key"),
+        ({"X-Session-Id": ""}, b'{"prompt_cache_key": "key"}', "key"),
+    ):
+        answer = await post("/v1/chat/completions", body, **headers)
+        assert answer.headers["sessions"] == sessions
 
 
 async def test_application_runs_in_the_class_of_its_request() -> None:

@@ -1,5 +1,5 @@
 """The check of a request's body against its bounds, before the application reads it, and the choice
-of its targets."""
+of its targets and of its session's name."""
 
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +14,7 @@ from macroserve.engine.tokens import RefusedError
 from macroserve.serving.http.middleware import error_response
 from macroserve.serving.ingress.gate import KEY_CLASS
 from macroserve.serving.ingress.request_targets import RequestTargets, in_class
+from macroserve.serving.ingress.session_name import SESSION_HEADER, other_session_name
 
 CHECKED_PREFIXES = ("/v1", "/tokenize", "/detokenize", "/generative_scoring")
 
@@ -35,6 +36,7 @@ class RequestCheck:
         if scope["type"] != "http" or not scope["path"].startswith(CHECKED_PREFIXES):
             await self._app(scope, receive, send)
             return
+        headers = Headers(scope=scope)
         message = await receive()
         assert not message.get("more_body", False), "the whole body was read before"
         model: object = None
@@ -43,8 +45,10 @@ class RequestCheck:
                 decoded = _decoded(body, self._limits)
                 model = decoded.get("model")
                 message = {**message, "body": msgspec.json.encode(decoded)}
+                if session := other_session_name(headers, decoded):
+                    scope = _with_header(scope, SESSION_HEADER.encode(), session.encode())
                 del body, decoded
-            chosen = self._targets.choose(Headers(scope=scope), scope.get(KEY_CLASS), model)
+            chosen = self._targets.choose(headers, scope.get(KEY_CLASS), model)
         except RefusedError as refusal:
             await error_response(refusal.status, refusal.message)(scope, receive, send)
             return
@@ -56,6 +60,11 @@ class RequestCheck:
 
         with in_class(chosen):
             await self._app(scope, replay, send)
+
+
+def _with_header(scope: Scope, name: bytes, value: bytes) -> Scope:
+    others = [header for header in scope["headers"] if header[0] != name]
+    return {**scope, "headers": [*others, (name, value)]}
 
 
 def _decoded(body: bytes, limits: RequestLimits) -> dict[str, Any]:
