@@ -71,6 +71,24 @@ def test_profile_keeps_hidden_states_only_with_a_measured_cost(settings):
 
 
 @pytest.mark.parametrize(
+    ("prefills_s", "num_tokens"),
+    [
+        ({8: 0.010, 32: 0.010, 128: 0.011, 512: 0.040, 1024: 0.080}, 128),
+        ({8: 0.010, 32: 0.010, 128: 0.013, 512: 0.040, 1024: 0.080}, 256),
+        ({8: 0.010, 32: 0.010, 128: 0.010, 512: 0.010, 1000: 0.010}, 512),
+        ({8: 0.001, 32: 0.004, 128: 0.016}, 8),
+        ({8: 0.010, 32: 0.010, 128: 0.011, 512: 0.060, 1024: 0.200}, 128),
+    ],
+    ids=["measured", "between", "never saturated", "always saturated", "long ones cost more"],
+)
+def test_target_forward_size_is_the_least_that_saturates_the_device(prefills_s, num_tokens):
+    idle = FixedLatencyModel(MODEL, LATENCY.device, (0.0, 0.0, 0.0, 0.0, 0.0))
+    found = replace(PROFILE, latency=idle, prefills_beyond_s=prefills_s)
+    assert found.target_forward_size == num_tokens
+    assert document(found)["target_forward_size"] == num_tokens
+
+
+@pytest.mark.parametrize(
     ("edits", "said"),
     [
         ({"type: vLLM": "type: Emulated"}, "there is no engine to measure"),

@@ -52,6 +52,9 @@ NUM_ROUNDS = 3
 """Rounds, each of which measures everything, so that a slow minute of the machine meets all
 figures."""
 
+SATURATED = 0.9
+"""Share of the most tokens per second that a saturated device computes at least."""
+
 CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
 """Tokens in the context of each decode, in the mean."""
 
@@ -103,6 +106,16 @@ class Profile:
             num_tokens = sum(num_tokens for num_tokens, _ in prefills)
             seconds += _between(self.prefills_beyond_s, num_tokens)
         return seconds
+
+    @property
+    def target_forward_size(self) -> int:
+        """Return the fewest tokens of a batch that saturate the device (EconoServe, section 2): the
+        least power of two, up to the longest measured prompt, that computes ``SATURATED`` of the
+        most tokens per second."""
+        sizes = [2**power for power in range(max(self.prefills_beyond_s).bit_length())]
+        rates = {size: size / self.prefill_s(size) for size in sizes}
+        most_per_s = max(rates.values())
+        return next(size for size, rate in rates.items() if rate >= SATURATED * most_per_s)
 
     def instance_spec(self, settings: EngineSettings) -> InstanceSpec:
         """Return the engine as the simulator describes it."""

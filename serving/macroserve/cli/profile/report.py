@@ -6,7 +6,7 @@ from dataclasses import asdict
 from rich.console import RenderableType
 from rich.table import Table
 
-from macroserve.bench.profile import CONTEXT_TOKENS, Profile
+from macroserve.bench.profile import CONTEXT_TOKENS, SATURATED, Profile
 
 
 def document(profile: Profile) -> Mapping[str, object]:
@@ -14,6 +14,7 @@ def document(profile: Profile) -> Mapping[str, object]:
 
     latency: arguments of ``core.latency.LatencyModel``.
     rebuild_s_per_token: Apt-Serve's rho, None for an engine that keeps no hidden states.
+    target_forward_size: EconoServe's target, in tokens of a batch.
     """
     latency = profile.latency
     return {
@@ -27,6 +28,7 @@ def document(profile: Profile) -> Mapping[str, object]:
             "coefficients": list(latency.coefficients),
             "rebuild_s_per_token": latency.rebuild_s_per_token,
         },
+        "target_forward_size": profile.target_forward_size,
         "decodes_beyond_s": profile.decodes_beyond_s,
         "prefills_beyond_s": profile.prefills_beyond_s,
         "churn": profile.churn,
@@ -39,7 +41,7 @@ def table(profile: Profile) -> RenderableType:
     num_tokens = shape.num_blocks * shape.block_size
     decodes, prefills = list(profile.decodes_beyond_s), list(profile.prefills_beyond_s)
     most_per_s = decodes[-1] / profile.decode_s(decodes[-1])
-    longest_per_s = prefills[-1] / profile.prefill_s(prefills[-1])
+    fastest_per_s = max(num / profile.prefill_s(num) for num in prefills)
     result = Table("", "measured", show_header=False)
     for name, told in (
         ("keys and values that fit", f"{num_tokens} tokens, {shape.num_blocks} pages"),
@@ -49,7 +51,8 @@ def table(profile: Profile) -> RenderableType:
         ),
         (f"with {CONTEXT_TOKENS} tokens before it", f"at most {most_per_s:.0f} tokens/s"),
         (f"a prompt of {_listed(prefills)} tokens", _listed_ms(map(profile.prefill_s, prefills))),
-        ("", f"at most {longest_per_s:.0f} tokens/s"),
+        ("", f"at most {fastest_per_s:.0f} tokens/s"),
+        (f"{SATURATED:.0%} of that (chunkTokens)", f"from {profile.target_forward_size} tokens on"),
         ("while requests come and go", f"{profile.churn:.2f} times as long"),
         ("the slowest round", f"{profile.spread:.2f} times as long as the fastest"),
         ("C1 to C5 (Ascendra, equation 4)", ", ".join(f"{c:.3g}" for c in latency.coefficients)),
