@@ -4,24 +4,15 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from support.in_flight import EMPTY, NOTHING, in_flight, request
 
-from macroserve.core.request import Request, Slo
-from macroserve.core.routing.decision import RouteReason, RouteRequest
+from macroserve.core.routing.decision import RouteReason
 from macroserve.core.routing.ledger import IN_FLIGHT_TIMEOUT_S, CellLedger
-from macroserve.core.status import Ended, InstanceStatus, InstanceView, Phase, Pool
-from macroserve.core.strategies import STRATEGIES, strategy
-
-STATUS = InstanceStatus(seq=1, prefill_s_per_token=0.001, num_blocks=100, free_blocks=100)
+from macroserve.core.status import Ended, InstanceStatus, Phase, Pool
+from macroserve.core.strategies import strategy
 
 
-def request(request_id: str, num_tokens: int = 100, arrival_s: float = 0.0) -> RouteRequest:
-    body = Request(request_id, arrival_s, num_tokens, 64, Slo(ttft_s=1.0, tpot_s=0.1))
-    return RouteRequest(body, num_output_tokens=60)
-
-
-def ledger_of(*names: str, name: str = "ecoserve", status: InstanceStatus = STATUS) -> CellLedger:
+def ledger_of(*names: str, name: str = "ecoserve", status: InstanceStatus = EMPTY) -> CellLedger:
     ledger = CellLedger(strategy(name))
     for instance in names:
         ledger.add(instance, Pool.LP, max_num_seqs=64)
@@ -29,16 +20,6 @@ def ledger_of(*names: str, name: str = "ecoserve", status: InstanceStatus = STAT
     return ledger
 
 
-def in_flight(view: InstanceView) -> tuple[int, int, float, int]:
-    return (
-        view.in_flight_requests,
-        view.in_flight_tokens,
-        view.in_flight_prefill_s,
-        view.in_flight_blocks,
-    )
-
-
-NOTHING = (0, 0, 0.0, 0)
 ONE = (1, 160, pytest.approx(0.1), 10)
 
 
@@ -46,10 +27,10 @@ def test_decision_in_flight_counts_until_a_status_admits_it() -> None:
     ledger = ledger_of("a")
     assert ledger.assign(request("r"), now=1.0).instance == "a"
     assert in_flight(ledger.views[0]) == ONE
-    ledger.observe("a", msgspec.structs.replace(STATUS, seq=2), now=1.1)
+    ledger.observe("a", msgspec.structs.replace(EMPTY, seq=2), now=1.1)
     assert in_flight(ledger.views[0]) == ONE
     ledger.observe(
-        "a", msgspec.structs.replace(STATUS, seq=3, num_waiting=1, admitted=("r", "other")), now=1.2
+        "a", msgspec.structs.replace(EMPTY, seq=3, num_waiting=1, admitted=("r", "other")), now=1.2
     )
     assert in_flight(ledger.views[0]) == NOTHING
     assert ledger.views[0].as_of_s == 1.2
@@ -74,7 +55,7 @@ def test_decision_in_flight_after_the_timeout_no_longer_counts() -> None:
 @pytest.mark.parametrize("end", ["settle", "remove", "restart", "admitted by a late status"])
 def test_decision_in_flight_ends_with_its_request_or_instance(end: str) -> None:
     ledger = ledger_of("a")
-    ledger.observe("a", msgspec.structs.replace(STATUS, seq=5), now=0.0)
+    ledger.observe("a", msgspec.structs.replace(EMPTY, seq=5), now=0.0)
     ledger.assign(request("r"), now=1.0)
     match end:
         case "settle":
@@ -84,10 +65,10 @@ def test_decision_in_flight_ends_with_its_request_or_instance(end: str) -> None:
             assert ledger.remove("a") and not ledger.remove("a")
             ledger.add("a", Pool.LP, max_num_seqs=64)
         case "restart":
-            assert ledger.observe("a", STATUS, now=1.1, incarnation=1)
+            assert ledger.observe("a", EMPTY, now=1.1, incarnation=1)
         case _:
             assert not ledger.observe(
-                "a", msgspec.structs.replace(STATUS, seq=4, admitted=("r",)), now=1.1
+                "a", msgspec.structs.replace(EMPTY, seq=4, admitted=("r",)), now=1.1
             )
             assert ledger.views[0].status.seq == 5
     assert in_flight(ledger.views[0]) == NOTHING
@@ -99,7 +80,7 @@ def test_request_routed_again_counts_once() -> None:
     again = replace(request("r"), exclude=frozenset("a"))
     assert ledger.assign(again, now=0.1).instance == "b"
     assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
-    ledger.observe("a", msgspec.structs.replace(STATUS, seq=2, admitted=("r",)), now=0.2)
+    ledger.observe("a", msgspec.structs.replace(EMPTY, seq=2, admitted=("r",)), now=0.2)
     assert [in_flight(view) for view in ledger.views] == [NOTHING, ONE]
 
 
@@ -108,7 +89,7 @@ def test_instance_before_its_first_status_takes_no_requests() -> None:
     ledger.add("a", Pool.LP, max_num_seqs=64)
     assert ledger.assign(request("r"), now=0.0).reason is RouteReason.NO_INSTANCE
     assert ledger.cell_view("cell-0").num_ready == 0
-    assert ledger.observe("a", msgspec.structs.replace(STATUS, seq=0), now=0.0)
+    assert ledger.observe("a", msgspec.structs.replace(EMPTY, seq=0), now=0.0)
     assert ledger.assign(request("r"), now=0.0).instance == "a"
     assert ledger.cell_view("cell-0").num_ready == 1
 
@@ -120,8 +101,8 @@ def test_instance_before_its_first_status_takes_no_requests() -> None:
 def test_status_older_than_the_last_is_ignored(seq: int, incarnation: int, is_news: bool) -> None:
     ledger = CellLedger(strategy("unified"))
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
-    ledger.observe("a", msgspec.structs.replace(STATUS, seq=5), now=0.0, incarnation=2)
-    late = msgspec.structs.replace(STATUS, seq=seq, num_running=9)
+    ledger.observe("a", msgspec.structs.replace(EMPTY, seq=5), now=0.0, incarnation=2)
+    late = msgspec.structs.replace(EMPTY, seq=seq, num_running=9)
     assert ledger.observe("a", late, now=1.0, incarnation=incarnation) is is_news
     assert (ledger.views[0].status == late) is is_news
     assert ledger.views[0].as_of_s == (1.0 if is_news else 0.0)
@@ -129,7 +110,7 @@ def test_status_older_than_the_last_is_ignored(seq: int, incarnation: int, is_ne
 
 def test_ledger_for_an_unknown_instance_returns_false() -> None:
     ledger = ledger_of("a")
-    assert not ledger.observe("b", STATUS, now=0.0)
+    assert not ledger.observe("b", EMPTY, now=0.0)
     assert not ledger.set_pool("b", Pool.HP)
     assert not ledger.remove("b")
     assert [view.name for view in ledger.views] == ["a"]
@@ -138,9 +119,9 @@ def test_ledger_for_an_unknown_instance_returns_false() -> None:
 def test_instance_added_again_is_replaced_by_a_newer_incarnation() -> None:
     ledger = CellLedger(strategy("unified"))
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=2)
-    ledger.observe("a", STATUS, now=0.0, incarnation=2)
+    ledger.observe("a", EMPTY, now=0.0, incarnation=2)
     ledger.add("a", Pool.HP, max_num_seqs=64, incarnation=2)
-    assert (ledger.views[0].pool, ledger.views[0].status) == (Pool.HP, STATUS)
+    assert (ledger.views[0].pool, ledger.views[0].status) == (Pool.HP, EMPTY)
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=1)
     assert ledger.views[0].pool is Pool.HP
     ledger.add("a", Pool.LP, max_num_seqs=64, incarnation=3)
@@ -165,7 +146,7 @@ def test_cyclic_order_after_tickets_and_urgent_requests_is_unchanged() -> None:
 
 def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
     status = msgspec.structs.replace(
-        STATUS,
+        EMPTY,
         phase=Phase.DECODE,
         num_waiting=1,
         num_running=5,
@@ -218,7 +199,7 @@ def test_cell_view_sums_statuses_and_decisions_in_flight() -> None:
 def test_cell_view_counts_since_an_instance_joined(all_of_them: str, some: str) -> None:
     def status(seq: int, num_all: int, num_some: int) -> InstanceStatus:
         counts = {all_of_them: num_all, some: num_some}
-        return msgspec.structs.replace(STATUS, seq=seq, **counts)
+        return msgspec.structs.replace(EMPTY, seq=seq, **counts)
 
     ledger = ledger_of("a", "b", status=status(1, 1000, 900))
     ledger.observe("a", status(2, 1100, 960), now=1.0)
@@ -234,7 +215,7 @@ def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
         return cell.finished, cell.attained
 
     def status(seq: int, finished: int, attained: int) -> InstanceStatus:
-        return msgspec.structs.replace(STATUS, seq=seq, finished=finished, attained=attained)
+        return msgspec.structs.replace(EMPTY, seq=seq, finished=finished, attained=attained)
 
     # What ended before it came here is another cell's.
     ledger = ledger_of("a", "b", status=status(1, 100, 90))
@@ -259,7 +240,7 @@ def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
 def test_cell_view_counts_what_ended_in_each_class_since_an_instance_joined() -> None:
     def status(seq: int, **ended: tuple[int, int]) -> InstanceStatus:
         by_class = {name: Ended(*counts) for name, counts in ended.items()}
-        return msgspec.structs.replace(STATUS, seq=seq, ended_by_class=by_class)
+        return msgspec.structs.replace(EMPTY, seq=seq, ended_by_class=by_class)
 
     ledger = ledger_of("a", "b", status=status(1, batch=(100, 90)))
     ledger.observe("a", status(2, batch=(103, 92)), now=1.0)
@@ -272,122 +253,6 @@ def test_cell_view_counts_what_ended_in_each_class_since_an_instance_joined() ->
     assert ledger.cell_view("cell-0").ended_by_class["batch"] == Ended(4, 2)
 
 
-class LedgerMachine(RuleBasedStateMachine):
-    """The machine compares any interleaving with a model of each request's instance and time."""
-
-    names = st.sampled_from("abcd")
-    assigned = Bundle("assigned")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.seq = 0
-        self.members: dict[str, int] = {}
-        self.in_flight: dict[str, tuple[str, float, RouteRequest]] = {}
-
-    @initialize(name=st.sampled_from(sorted(STRATEGIES)))
-    def begin(self, name: str) -> None:
-        self.ledger = CellLedger(STRATEGIES[name])
-
-    def forget(self, name: str) -> None:
-        self.in_flight = {i: entry for i, entry in self.in_flight.items() if entry[0] != name}
-
-    @rule(name=names, pool=st.sampled_from(Pool), incarnation=st.integers(0, 2))
-    def add(self, name: str, pool: Pool, incarnation: int) -> None:
-        self.ledger.add(name, pool, 64, incarnation)
-        if incarnation > self.members.get(name, -1):
-            self.members[name] = incarnation
-            self.forget(name)
-
-    @rule(name=names)
-    def remove(self, name: str) -> None:
-        assert self.ledger.remove(name) == (name in self.members)
-        self.members.pop(name, None)
-        self.forget(name)
-
-    @rule(name=names, pool=st.sampled_from(Pool))
-    def set_pool(self, name: str, pool: Pool) -> None:
-        assert self.ledger.set_pool(name, pool) == (name in self.members)
-
-    @rule(
-        name=names,
-        admitted=st.lists(assigned, max_size=3),
-        incarnation=st.integers(0, 2),
-        is_late=st.booleans(),
-        draining=st.booleans(),
-    )
-    def observe(
-        self, name: str, admitted: list[str], incarnation: int, is_late: bool, draining: bool
-    ) -> None:
-        self.seq += not is_late
-        status = msgspec.structs.replace(
-            STATUS, seq=self.seq, admitted=tuple(admitted), draining=draining
-        )
-        self.ledger.observe(name, status, self.now, incarnation)
-        known = self.members.get(name)
-        if known is None or incarnation < known:
-            return
-        if incarnation > known:
-            self.members[name] = incarnation
-            self.forget(name)
-        for request_id in admitted:
-            if request_id in self.in_flight and self.in_flight[request_id][0] == name:
-                del self.in_flight[request_id]
-
-    @rule(
-        target=assigned,
-        request_id=st.sampled_from([f"r{i}" for i in range(8)]),
-        num_tokens=st.integers(1, 3000),
-        offloaded=st.booleans(),
-        exclude=st.frozensets(names, max_size=2),
-        elapsed_s=st.sampled_from([0.0, 0.1, 3.3, IN_FLIGHT_TIMEOUT_S]),
-    )
-    def assign(
-        self,
-        request_id: str,
-        num_tokens: int,
-        offloaded: bool,
-        exclude: frozenset[str],
-        elapsed_s: float,
-    ) -> str:
-        self.now += elapsed_s
-        asked = replace(
-            request(request_id, num_tokens, self.now), offloaded=offloaded, exclude=exclude
-        )
-        decision = self.ledger.assign(asked, self.now)
-        self.in_flight.pop(request_id, None)
-        self.in_flight = {
-            i: entry
-            for i, entry in self.in_flight.items()
-            if self.now - entry[1] < IN_FLIGHT_TIMEOUT_S
-        }
-        if decision.instance is not None:
-            assert decision.instance in self.members and decision.instance not in exclude
-            self.in_flight[request_id] = (decision.instance, self.now, asked)
-        return request_id
-
-    @rule(request_id=assigned)
-    def settle(self, request_id: str) -> None:
-        self.ledger.settle(request_id)
-        self.in_flight.pop(request_id, None)
-
-    @invariant()
-    def counts_are_those_of_the_model(self) -> None:
-        assert {view.name for view in self.ledger.views} == set(self.members)
-        for view in self.ledger.views:
-            there = [r for name, _, r in self.in_flight.values() if name == view.name]
-            assert view.in_flight_requests == len(there)
-            assert view.in_flight_tokens == sum(r.num_tokens for r in there)
-            assert view.in_flight_blocks == sum(-(-r.num_tokens // 16) for r in there)
-            prefill_s = sum(r.request.num_prompt_tokens for r in there) * 0.001
-            assert view.in_flight_prefill_s >= 0
-            assert view.in_flight_prefill_s == pytest.approx(prefill_s)
-            assert there or in_flight(view) == NOTHING
-
-
-TestLedger = LedgerMachine.TestCase
-
-
 def test_ledger_counts_what_it_refused_by_reason() -> None:
     ledger = ledger_of("a")
     assert ledger.assign(request("taken"), now=0.0, ignore_constraints=False).instance == "a"
@@ -397,7 +262,7 @@ def test_ledger_counts_what_it_refused_by_reason() -> None:
     assert (refused.instance, refused.satisfied, refused.refusal) == (None, False, "ttft")
     assert ledger.assign(late, now=0.0).instance == "a", "the best instance takes it all the same"
     long = request("long", num_tokens=900)
-    short_of_memory = ledger_of("a", status=msgspec.structs.replace(STATUS, free_blocks=50))
+    short_of_memory = ledger_of("a", status=msgspec.structs.replace(EMPTY, free_blocks=50))
     short_of_memory.assign(long, now=0.0, ignore_constraints=False)
     assert short_of_memory.refused == {"memory": 1}
     nowhere = replace(request("nowhere"), exclude=frozenset({"a"}))

@@ -1,0 +1,217 @@
+"""Refusals of a manifest that concern more than one value are full sentences, too."""
+
+import pytest
+from support.manifests import ABSENT, AUTOSCALING, GOOD, edited
+
+from macroserve.api.manifest import ManifestError, parse
+
+HOST_CACHE = ("spec.engine.hostCacheMemory", "64GiB")
+ADAPTER = {"name": "a", "source": "x"}
+
+SENTENCES = [
+    (
+        edited(("spec.model.sorce", "tiny")),
+        "spec.model.sorce is 'tiny', but spec.model has only the fields "
+        "source, servedName, maxModelLen, adapters, cache.",
+    ),
+    (
+        edited(("spec.model.cache", {"claim": "m"}), ("spec.engine.args", {"download_dir": "/m"})),
+        "spec.engine is a mapping, must be one whose args have no download_dir, because "
+        "spec.model.cache decides it.",
+    ),
+    (
+        edited(("status", {})),
+        "status is a mapping, but the manifest has only the fields "
+        "apiVersion, kind, metadata, spec.",
+    ),
+    (
+        edited(("spec.ingress.a b\n", 1)),
+        r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas, apiKeysSecret.",
+    ),
+    (
+        edited(("spec.model.adapters", [ADAPTER, ADAPTER])),
+        "spec.model.adapters is a list, must be a list that names 'a' only once.",
+    ),
+    (
+        edited(("spec.model.adapters", [{"name": "a"}])),
+        "spec.model.adapters.0.source is missing, must be a string that is not empty.",
+    ),
+    (
+        edited(("spec.model.adapters", [ADAPTER | {"name": "llama"}])),
+        "spec is a mapping, must be one whose model.adapters have names of their own: 'llama' is "
+        "not.",
+    ),
+    (
+        edited(("spec.model.adapters", [ADAPTER]), ("spec.api.servedNames", ["a"])),
+        "spec is a mapping, must be one whose model.adapters have names of their own: 'a' is not.",
+    ),
+    (
+        edited(("spec.model.adapters", [ADAPTER]), ("spec.engine.hybridCache", "On")),
+        "spec.engine is a mapping, must be one whose hybridCache is Auto or Off, because "
+        "spec.model.adapters change the keys and values that are made of hidden states.",
+    ),
+    (
+        edited(("spec.engine.args.enableLora", True)),
+        "spec.engine.args has the key 'enableLora', which must be left out, because "
+        "spec.model.adapters decides it.",
+    ),
+    (
+        edited(("spec.engine.args.schedulerCls", "my.Scheduler")),
+        "spec.engine.args has the key 'schedulerCls', which must be left out, "
+        "because spec.scheduling.strategy decides it.",
+    ),
+    (
+        edited(("spec.engine.args.enableChunkedPrefill", False)),
+        "spec.engine.args has the key 'enableChunkedPrefill', which must be left out, "
+        "because spec.scheduling.strategy decides it.",
+    ),
+    (
+        edited(("spec.engine.args.disableChunkedMmInput", True)),
+        "spec.engine.args has the key 'disableChunkedMmInput', which must be left out, "
+        "because the scheduler also ends a batch within an image.",
+    ),
+    (
+        edited(("spec.engine.args.model", "x")),
+        "spec.engine.args has the key 'model', which must be left out, "
+        "because spec.model.source decides it.",
+    ),
+    (
+        edited(("spec.engine.args.enablePrefixCaching", False)),
+        "spec.engine.args has the key 'enablePrefixCaching', which must be left out, "
+        "because spec.engine.prefixCaching decides it.",
+    ),
+    (
+        edited(("spec.engine.hybridCache", "On"), ("spec.engine.prefixCaching", True)),
+        "spec.engine.prefixCaching is true, must be Auto or Off with spec.engine.hybridCache On.",
+    ),
+    (
+        edited(("spec.engine.type", "Emulated"), HOST_CACHE),
+        "spec.engine.hostCacheMemory is '64GiB', must be left out, because an Emulated engine "
+        "keeps nothing in the host's memory.",
+    ),
+    *(
+        (
+            edited(("spec.engine.type", "vLLM"), (f"spec.engine.{field}", value), HOST_CACHE),
+            f"spec.engine.hostCacheMemory is '64GiB', must be left out with spec.engine.{says}.",
+        )
+        for field, value, says in (
+            ("prefixCaching", False, "prefixCaching Off"),
+            ("hybridCache", "On", "hybridCache On"),
+            ("pipelineParallel", 2, "pipelineParallel above 1"),
+        )
+    ),
+    (
+        edited(("spec.engine.hybridCache", "On"), ("spec.engine.pipelineParallel", 2)),
+        "spec.engine.hybridCache is 'On', must be Auto or Off with spec.engine.pipelineParallel "
+        "above 1.",
+    ),
+    (
+        edited(("spec.engine.args.dataParallelSize", 2)),
+        "spec.engine.args has the key 'dataParallelSize', which must be left out, because an "
+        "instance has one engine, and spec.instances is the number of instances.",
+    ),
+    (
+        edited(("spec.engine.args.max-logprobs", 5)),
+        "spec.engine.args has the key 'max-logprobs', which must be named like a vLLM engine "
+        "argument, in camelCase or snake_case.",
+    ),
+    (
+        edited(("spec.engine.args", {1: 5})),
+        "spec.engine.args has the key 1, which must be named like a vLLM engine "
+        "argument, in camelCase or snake_case.",
+    ),
+    (
+        edited(("spec.engine.args", {"maxLogprobs": 5, "max_logprobs": 6})),
+        "spec.engine.args is a mapping, must be a mapping that names max_logprobs only once.",
+    ),
+    (
+        edited(("spec.engine.args.toolCallParser", "hermes")),
+        "spec.engine.args has the key 'toolCallParser', which must be given as "
+        "spec.api.toolCallParser.",
+    ),
+    (
+        edited(("spec.engine.args.tensorParalelSize", 2)),
+        "spec.engine.args has the key 'tensorParalelSize', which must be an engine argument of "
+        "vLLM (did you mean tensorParallelSize?).",
+    ),
+    (
+        edited(("spec.engine.args.tensor_paralel_size", 2)),
+        "spec.engine.args has the key 'tensor_paralel_size', which must be an engine argument of "
+        "vLLM (did you mean tensor_parallel_size?).",
+    ),
+    (
+        edited(("spec.engine.args.specMethod", "ngram")),
+        "spec.engine.args has the key 'specMethod', which must be left out, because "
+        "spec.engine.args.speculativeConfig decides it.",
+    ),
+    (
+        edited(("spec.engine.args.speculativeConfig", "ngram")),
+        "spec.engine.args is a mapping, must be a mapping whose speculative_config is a mapping.",
+    ),
+    (
+        edited(("spec.engine.args.additionalConfig", {})),
+        "spec.engine.args has the key 'additionalConfig', which must be left out, because it "
+        "carries the scheduler's own settings.",
+    ),
+    (
+        edited(("spec.engine.args.port", 1)),
+        "spec.engine.args has the key 'port', which must be left out, because the ingress decides "
+        "where it listens.",
+    ),
+    (
+        edited(("spec.engine.args.hfOverrides", "x")),
+        "spec.engine.args is a mapping, must be a mapping whose hf_overrides is a mapping.",
+    ),
+    (
+        edited(("spec.api", {"chatTemplate": "{{ a }}", "chatTemplateFile": "b.jinja"})),
+        "spec.api.chatTemplateFile is 'b.jinja', must be left out where another chat template is "
+        "given.",
+    ),
+    (
+        edited(("spec.autoscaling.minInstances", 0), ("spec.autoscaling.maxInstances", 8)),
+        "spec.autoscaling.minInstances is 0, must be a whole number of at least 1.",
+    ),
+    (
+        edited(("spec.autoscaling", {"minInstances": 3, "maxInstances": 2})),
+        "spec.autoscaling.maxInstances is 2, must be at least spec.autoscaling.minInstances, "
+        "which is 3.",
+    ),
+    (
+        edited(("spec.autoscaling", AUTOSCALING), ("spec.autoscaling.stabilization.down", 300)),
+        "spec.autoscaling.stabilization.down is 300, must be a duration such as 0s, 300s or 1m30s.",
+    ),
+    (
+        edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", 1)),
+        "spec.instances is 1, must be within spec.autoscaling's bounds, which are 2 to 8.",
+    ),
+    (
+        edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", 9)),
+        "spec.instances is 9, must be within spec.autoscaling's bounds, which are 2 to 8.",
+    ),
+    (
+        None,
+        "the manifest is null, must be a mapping with apiVersion, kind, metadata, spec.",
+    ),
+    (
+        [GOOD],
+        "the manifest is a list, must be a mapping with apiVersion, kind, metadata, spec.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "sentence"), SENTENCES)
+def test_manifest_refusal_is_one_full_sentence(document: object, sentence: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(document)
+    assert str(refused.value) == sentence
+
+
+def test_manifest_with_several_problems_has_a_line_for_each() -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(edited(("kind", "Pod"), ("spec.instances", 0), ("spec.slo.ttft", ABSENT)))
+    assert refused.value.problems == tuple(str(refused.value).splitlines())
+    assert [p.split(" is ")[0] for p in refused.value.problems] == [
+        "kind",
+        "spec.slo.ttft",
+        "spec.instances",
+    ]
