@@ -8,11 +8,11 @@ from support.keys import source
 
 from macroserve.core.backoff import Backoff
 from macroserve.local import deployment
+from macroserve.local.cluster import ClusterOptions
 from macroserve.local.manifest_file import engine_settings, loads
 from macroserve.local.messages import Setup
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
-from macroserve.serving.ray.cluster import ClusterOptions
 
 
 @dataclass

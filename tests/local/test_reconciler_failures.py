@@ -62,7 +62,7 @@ async def test_reconcile_that_fails_is_logged_once_and_ends_no_instance(play) ->
     await scene.until(lambda: scene.cells() == {"cell-0": 2})
     names = scene.world.instance_names
 
-    async def gone() -> set[str]:
+    def gone() -> set[str]:
         raise ConnectionError("the control store is away")
 
     scene.world.instance_names = gone  # type: ignore[method-assign]

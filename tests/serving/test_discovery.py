@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import aiohttp
 import pytest
@@ -17,7 +18,8 @@ from macroserve.serving.cell.server import CellServer
 from macroserve.serving.discovery import DnsInstances
 from macroserve.serving.head.cells import CELLS_PATH, cells_of
 from macroserve.serving.security.call_guard import guard
-from macroserve.serving.security.calls import UnprovedError
+from macroserve.serving.security.calls import UnprovedError, session
+from macroserve.serving.security.key_source import LiveKeys
 
 LP = Pool.LP
 
@@ -67,13 +69,18 @@ async def served(handler) -> tuple[web.AppRunner, str]:
     return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
+async def told(url: str, keys: LiveKeys) -> Mapping[str, str]:
+    async with session(keys) as http:
+        return await cells_of(url, http)
+
+
 async def test_head_tells_where_cells_are() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response({"cells": {"cell-0": "http://a:1"}})
 
     runner, url = await served(handler)
     try:
-        assert await cells_of(url, live()) == {"cell-0": "http://a:1"}
+        assert await told(url, live()) == {"cell-0": "http://a:1"}
     finally:
         await runner.cleanup()
 
@@ -85,7 +92,7 @@ async def test_caller_with_other_keys_than_the_head_is_told_nothing() -> None:
     runner, url = await served(handler)
     try:
         with pytest.raises(UnprovedError, match="401"):
-            await cells_of(url, live("another"))
+            await told(url, live("another"))
     finally:
         await runner.cleanup()
 
@@ -97,7 +104,7 @@ async def test_head_that_starts_tells_ingresses_no_cells() -> None:
     runner, url = await served(handler)
     try:
         with pytest.raises(aiohttp.ClientResponseError):
-            await cells_of(url, live())
+            await told(url, live())
     finally:
         await runner.cleanup()
 

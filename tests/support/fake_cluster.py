@@ -63,7 +63,7 @@ class FakeCluster:
         self.alive[name].serves = True
         return self._identity(name)
 
-    async def instance_names(self) -> set[str]:
+    def instance_names(self) -> set[str]:
         return set(self.alive)
 
     async def instances(self) -> list[InstanceIdentity]:

@@ -14,8 +14,8 @@ from macroserve.api.keys import Purpose
 from macroserve.bench.ports import free_port
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
+from macroserve.local.cluster import ClusterOptions, LocalCluster
 from macroserve.serving.ingress.server import IngressOptions
-from macroserve.serving.ray.cluster import ClusterOptions, RayCluster
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 
 READY_TIMEOUT_S = 180.0
@@ -48,7 +48,7 @@ async def running(
         keys=keys,
         admin_token=admin_token,
     )
-    cluster = RayCluster(
+    cluster = LocalCluster(
         ClusterOptions(
             settings=settings,
             ingress=options,
@@ -61,7 +61,7 @@ async def running(
     private = f"http://{options.private_host}:{private_port}"
     try:
         async with local_client(private, admin_token) as admin:
-            await asyncio.to_thread(cluster.start)
+            await cluster.start()
             names = [f"instance-{i}" for i in range(sum(cells))]
             identities, *_ = await asyncio.gather(
                 asyncio.gather(*(cluster.start_instance(name, Pool.LP) for name in names)),
@@ -75,7 +75,7 @@ async def running(
             handles = tuple(map(cluster.handle, identities))
             yield BenchCluster(endpoint, private, LiveKeys(keys), admin, handles)
     finally:
-        await asyncio.to_thread(cluster.stop)
+        await cluster.stop()
 
 
 async def _adopt(admin: AdminClient, cell: str, handle: str) -> None:

@@ -184,9 +184,7 @@ def ingress(
         scheme = "https" if tls else "http"
         head_url = (head or f"{scheme}://{resource.name}-head:8100").rstrip("/")
 
-        from macroserve.serving.head.cells import cells_of
         from macroserve.serving.ingress.server import IngressOptions, IngressServer
-        from macroserve.serving.security.key_source import LiveKeys
 
         options = IngressOptions(
             host=listen,
@@ -200,8 +198,7 @@ def ingress(
             attainment=resource.spec.slo.attainment,
             grace_s=grace,
         )
-        live = LiveKeys(keys)
-        server = IngressServer(settings, options, lambda: cells_of(head_url, live))
+        server = IngressServer(settings, options, head_url)
         await serve(server, f"the ingress on {listen}:{port}")
 
     _run("the ingress", serve_part)

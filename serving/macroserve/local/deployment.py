@@ -1,4 +1,4 @@
-"""The deployment behind ``macroserve up``: Ray, the servers on Ray, and the reconciler.
+"""The deployment behind ``macroserve up``: Ray, the parts, and the reconciler.
 
 Run as ``python -m macroserve.local.deployment FD``, FD being the process's end of a socket pair.
 The deployment has a process of its own because Ray can end the process that has started it, Ray's
@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection
 
 from macroserve.api.client import local_client
 from macroserve.engine.exits import die_with_parent
+from macroserve.local.cluster import LocalCluster
 from macroserve.local.messages import Event, Failed, Setup
 from macroserve.local.reconciler import BACKOFF, MAX_FIRST_FAILURES, Reconciler, StartError
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError, RayLostError
-from macroserve.serving.ray.cluster import RayCluster
 
 
 class Deployment:
@@ -31,13 +31,13 @@ class Deployment:
     def __init__(self, setup: Setup, parent: Connection) -> None:
         self._setup = setup
         self._parent = parent
-        self._cluster = RayCluster(setup.cluster)
+        self._cluster = LocalCluster(setup.cluster)
 
     async def run(self) -> None:
         """Run the deployment until SIGTERM. Ray has ended when it returns or raises."""
         self._cancel_on_sigterm()
         try:
-            await asyncio.to_thread(self._cluster.start)
+            await self._cluster.start()
             # Ray has put a handler of its own in place, which ends the process on the spot.
             self._cancel_on_sigterm()
             self._say("Ray and Ray Serve are up")
@@ -48,7 +48,7 @@ class Deployment:
             # The tasks fall together; the first that fell says why.
             raise group.exceptions[0] from group
         finally:
-            await asyncio.to_thread(self._cluster.stop)
+            await self._cluster.stop()
 
     def _cancel_on_sigterm(self) -> None:
         task = asyncio.current_task()
@@ -60,7 +60,7 @@ class Deployment:
 
     async def _serve(self) -> None:
         setup = self._setup
-        async with local_client(setup.private, setup.admin_token) as admin:
+        async with local_client(self._cluster.head_url, setup.admin_token) as admin:
             reconciler = Reconciler(self._cluster, admin, setup.desired, setup.tpot_s, self._say)
 
             def change() -> None:
@@ -70,11 +70,15 @@ class Deployment:
             loop.add_reader(self._parent.fileno(), change)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(deploy_ingress(self._cluster, setup, self._say))
+                    tasks.create_task(self._keep_ingress())
                     tasks.create_task(reconciler.run())
                     tasks.create_task(self._watch())
             finally:
                 loop.remove_reader(self._parent.fileno())
+
+    async def _keep_ingress(self) -> None:
+        await deploy_ingress(self._cluster, self._setup, self._say)
+        await self._cluster.keep_ingress(self._say)
 
     async def _watch(self) -> None:
         try:
@@ -85,7 +89,7 @@ class Deployment:
             os._exit(1)
 
 
-async def deploy_ingress(cluster: RayCluster, setup: Setup, say: Callable[[str], None]) -> None:
+async def deploy_ingress(cluster: LocalCluster, setup: Setup, say: Callable[[str], None]) -> None:
     """Start the ingress replicas. Raises DeployError with the last cause when all tries fail."""
     for num_failures in range(1, MAX_FIRST_FAILURES + 1):
         try:

@@ -7,7 +7,7 @@ both ends have one version and one user.
 from dataclasses import dataclass, field
 
 from macroserve.core.scaling.fleet import DesiredFleet
-from macroserve.serving.ray.cluster import ClusterOptions
+from macroserve.local.cluster import ClusterOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Setup:
 
     cluster: ClusterOptions
     private: str
-    """Base URL of the admin API."""
+    """Base URL of the metrics."""
     admin_token: str = field(repr=False)
     desired: DesiredFleet
     tpot_s: float

@@ -32,9 +32,9 @@ from macroserve.core.scaling.fleet import (
     plan_actions,
 )
 from macroserve.core.status import Pool
+from macroserve.local.cluster import LocalCluster
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError
-from macroserve.serving.ray.cluster import RayCluster
 
 RECONCILE_INTERVAL_S = 1.0
 """Each reconcile asks Ray and every cell, which is most of what an idle deployment does."""
@@ -59,7 +59,7 @@ class Reconciler:
 
     def __init__(
         self,
-        cluster: RayCluster,
+        cluster: LocalCluster,
         admin: AdminClient,
         desired: DesiredFleet,
         tpot_s: float,
@@ -128,7 +128,7 @@ class Reconciler:
         """Observe the cluster without instances that hang, which are replaced under their names."""
         # An instance that serves from now on may count in the next reconcile.
         starting = tuple(self._starting)
-        alive = await self._cluster.instance_names()
+        alive = self._cluster.instance_names()
         self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
         cells = self._cluster.cells
         report = await self._report()

@@ -19,6 +19,7 @@ from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.settings import EngineSettings
 from macroserve.local import state
 from macroserve.local.adapter_check import check_adapters
+from macroserve.local.cluster import ClusterOptions
 from macroserve.local.control import ControlServer
 from macroserve.local.deployment_process import DeploymentProcess
 from macroserve.local.first_request import first_request, until_ready
@@ -36,7 +37,6 @@ from macroserve.local.progress import Progress
 from macroserve.serving.ingress.api_keys import ApiKeySource
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.logs import FILE_VARIABLE
-from macroserve.serving.ray.cluster import ClusterOptions
 from macroserve.serving.security.key_source import KeySource
 
 BACKOFF = Backoff()

@@ -1,11 +1,12 @@
 """Discover the running instances, so that a part that (re)starts learns which of them are its own.
 
 Only the instances know which cell holds them. On Kubernetes they are found by DNS, on one machine
-by their actors (``ray.instances``).
+by what they are registered with (``ray.instances``).
 """
 
 import asyncio
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,22 +46,9 @@ class DnsInstances:
 
     async def find(self) -> list[InstanceIdentity]:
         resolved = await asyncio.gather(*map(_resolve, self.services))
-        keys = LiveKeys(self.keys)
-        headers = to(Audience(Purpose.CONTROL))
-        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-        async with session(keys, timeout=timeout) as http:
-
-            async def ask(host: str, port: int) -> InstanceIdentity | None:
-                url = base_url(keys.tls, host, port) + IDENTITY_PATH
-                try:
-                    async with http.get(url, headers=headers) as response:
-                        response.raise_for_status()
-                        return msgspec.json.decode(await response.read(), type=InstanceIdentity)
-                except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
-                    return None
-
-            addresses = {address for addresses in resolved for address in addresses}
-            return answered(await asyncio.gather(*(ask(*each) for each in addresses)))
+        addresses = {address for addresses in resolved for address in addresses}
+        urls = [base_url(self.keys.tls, *address) for address in addresses]
+        return await identities(urls, self.keys)
 
 
 async def _resolve(service: str) -> list[tuple[str, int]]:
@@ -78,6 +66,20 @@ async def _resolve(service: str) -> list[tuple[str, int]]:
     return [(str(address[0]), int(address[1])) for *_, address in found]
 
 
-def answered(answers: list[InstanceIdentity | None]) -> list[InstanceIdentity]:
-    """Return the answers of the instances that gave one."""
+async def identities(urls: Iterable[str], keys: KeySource) -> list[InstanceIdentity]:
+    """Ask the control servers at base URLs for the identities of their instances; return those of
+    the instances that answer."""
+    headers = to(Audience(Purpose.CONTROL))
+    timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+    async with session(LiveKeys(keys), timeout=timeout) as http:
+
+        async def ask(url: str) -> InstanceIdentity | None:
+            try:
+                async with http.get(url + IDENTITY_PATH, headers=headers) as response:
+                    response.raise_for_status()
+                    return msgspec.json.decode(await response.read(), type=InstanceIdentity)
+            except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+                return None
+
+        answers = await asyncio.gather(*map(ask, urls))
     return [identity for identity in answers if identity is not None]

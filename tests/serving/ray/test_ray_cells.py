@@ -15,13 +15,16 @@ from macroserve.core.request import Slo
 from macroserve.serving.ray import cells as ray_cells
 from macroserve.serving.ray.cell_deployment import CellOptions
 from macroserve.serving.ray.cells import DeployError, RayCells, RayLostError, run_application
-from macroserve.serving.ray.instances import RayInstances
+from macroserve.serving.ray.instances import RegisteredInstances
 
 
 @pytest.fixture
 def cells() -> RayCells:
     options = CellOptions(
-        strategy="unified", slo=Slo(1.0, 0.1), discovery=RayInstances("test"), keys=source()
+        strategy="unified",
+        slo=Slo(1.0, 0.1),
+        discovery=RegisteredInstances(source()),
+        keys=source(),
     )
     return RayCells("test", options)
 

@@ -8,8 +8,7 @@ import msgspec
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
-from macroserve.serving.security.calls import session, to
-from macroserve.serving.security.key_source import LiveKeys
+from macroserve.serving.security.calls import to
 
 CELLS_PATH = "/cells"
 TIMEOUT = aiohttp.ClientTimeout(total=2)
@@ -21,14 +20,15 @@ class HeadCells(msgspec.Struct, frozen=True):
     cells: dict[str, str]
 
 
-async def cells_of(head: str, keys: LiveKeys) -> Mapping[str, str]:
-    """Ask the head at a base URL for its cells, wherever its name leads now.
+async def cells_of(head: str, http: aiohttp.ClientSession) -> Mapping[str, str]:
+    """Ask the head at a base URL for its cells, over the connection that is open or wherever its
+    name leads now.
+
+    http: a session of ``calls.session``.
 
     Raises aiohttp.ClientError, TimeoutError or msgspec.MsgspecError when it does not tell.
     """
-    async with (
-        session(keys, timeout=TIMEOUT) as http,
-        http.get(head + CELLS_PATH, headers=to(Audience(Purpose.CELLS))) as response,
-    ):
+    headers = to(Audience(Purpose.CELLS))
+    async with http.get(head + CELLS_PATH, headers=headers, timeout=TIMEOUT) as response:
         response.raise_for_status()
         return msgspec.json.decode(await response.read(), type=HeadCells).cells

@@ -6,8 +6,8 @@ port serves the API, ``/health`` and ``/ready``; metrics and orders are on the p
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.admin import AdminApi
 from macroserve.serving.background import BackgroundTasks
+from macroserve.serving.head.cells import cells_of
 from macroserve.serving.heap import freeze, return_large_blocks
 from macroserve.serving.http.middleware import (
     CloseConnectionsMiddleware,
@@ -84,18 +85,18 @@ class IngressOptions:
 class IngressServer:
     """The server of one ingress replica.
 
-    discover: see ``CellDirectory``.
+    head: base URL of the head, which knows the cells.
     """
 
     def __init__(
         self,
         settings: EngineSettings,
         options: IngressOptions,
-        discover: Callable[[], Awaitable[Mapping[str, str]]],
+        head: str,
     ) -> None:
         self._settings = settings
         self._options = options
-        self._discover = discover
+        self._head = head
         self._default = SloClass(
             name=DEFAULT_CLASS, slo=settings.slo, attainment=options.attainment
         )
@@ -121,6 +122,8 @@ class IngressServer:
         if shared_port := self._options.shared_private_port:
             private.append(bound(self._options.private_host, shared_port, shared=True))
         self._own_address = f"http://{self._options.private_host}:{port}"
+        self._http = session(keys)
+        self._discover = partial(cells_of, self._head, self._http)
         self._directory = CellDirectory(
             self._discover, keys, strategy(self._settings.strategy), self._own_address
         )
@@ -135,7 +138,6 @@ class IngressServer:
         )
         await self._directory.start()
         await self._dispatcher.start()
-        self._http = session(keys)
         app, limits = await self._application()
         targets = RequestTargets(
             self._default,

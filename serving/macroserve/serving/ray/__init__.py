@@ -1,1 +1,1 @@
-"""Ray: cell schedulers as Serve applications, and all parts of a deployment on one machine."""
+"""Ray: cell schedulers as Serve applications, and the addresses of what serves."""

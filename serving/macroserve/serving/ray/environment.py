@@ -25,6 +25,8 @@ DEFAULTS = {
     # By default Serve looks at its replicas ten times a second, which is most of an idle machine's
     # work. They are asked for their health once a second, and this delays what follows.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    # A scheduler then has one loop, uvloop's, and no thread beside it.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     # Nobody reads Ray's own metrics, statistics and task histories: the deployment has its own.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
     "RAY_enable_metrics_collection": "0",

@@ -1,7 +1,8 @@
-"""Register the addresses of the cell schedulers under a few keys in Ray's cluster-wide store.
+"""Register the addresses of the cell schedulers, and of the instances of this machine, under a few
+keys in Ray's cluster-wide store.
 
-Asking Serve for the addresses would cost every ingress a tenth of a core; a key is read in half a
-millisecond. An entry outlives a scheduler that was killed, and its successor overwrites it.
+Asking Serve for the addresses would cost a tenth of a core; a key is read in half a millisecond. An
+entry outlives a process that was killed, and its successor overwrites it.
 """
 
 import asyncio
@@ -15,27 +16,41 @@ from ray.experimental.internal_kv import (
     _internal_kv_put,
 )
 
-_PREFIX = "macroserve-cell/"
+_CELL = "macroserve-cell/"
+_INSTANCE = "macroserve-instance/"
 
 
 def announce(name: str, url: str) -> None:
-    _internal_kv_put(_PREFIX + name, url, overwrite=True)
+    _internal_kv_put(_CELL + name, url, overwrite=True)
 
 
 def withdraw(name: str) -> None:
-    _internal_kv_del(_PREFIX + name)
+    _internal_kv_del(_CELL + name)
 
 
 def is_announced(name: str) -> bool:
-    return _internal_kv_exists(_PREFIX + name)
+    return _internal_kv_exists(_CELL + name)
 
 
 async def cell_urls() -> Mapping[str, str]:
     """Return the cells by name, each with the URL where its scheduler listened last."""
-    return await asyncio.to_thread(_read)
+    return await asyncio.to_thread(_read, _CELL)
 
 
-def _read() -> dict[str, str]:
-    names = [key.decode().removeprefix(_PREFIX) for key in _internal_kv_list(_PREFIX)]
-    urls = {name: _internal_kv_get(_PREFIX + name) for name in names}
+def announce_instance(name: str, url: str) -> None:
+    _internal_kv_put(_INSTANCE + name, url, overwrite=True)
+
+
+def withdraw_instance(name: str) -> None:
+    _internal_kv_del(_INSTANCE + name)
+
+
+def instance_urls() -> Mapping[str, str]:
+    """Return the instances by name, each with the URL of its control server."""
+    return _read(_INSTANCE)
+
+
+def _read(prefix: str) -> dict[str, str]:
+    names = [key.decode().removeprefix(prefix) for key in _internal_kv_list(prefix)]
+    urls = {name: _internal_kv_get(prefix + name) for name in names}
     return {name: url.decode() for name, url in urls.items() if url is not None}

@@ -147,7 +147,7 @@ def _reason(error: OSError) -> str:
     return getattr(error, "reason", None) or error.strerror or str(error)
 
 
-def base_url(tls: LiveTls | None, host: str, port: int) -> str:
+def base_url(tls: LiveTls | TlsSource | None, host: str, port: int) -> str:
     """Return the base URL of a server that listens with this TLS, or without."""
     return f"{'https' if tls else 'http'}://{host}:{port}"
 

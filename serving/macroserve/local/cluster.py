@@ -1,0 +1,231 @@
+"""A deployment on this machine: starts and stops its parts, nothing more.
+
+Instances and ingress replicas are the processes that pods have; the cell schedulers run in Ray
+Serve, with the head that pods have. What should run, and when, is the reconciler's business.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from macroserve.api.handle import InstanceHandle, verify
+from macroserve.api.keys import PURPOSES, KeyRing, Purpose, Role
+from macroserve.api.messages import InstanceIdentity
+from macroserve.core.backoff import Backoff
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
+from macroserve.local.devices import Devices, devices_each
+from macroserve.local.part_process import KILLED, SILENT, PartError, PartProcess
+from macroserve.local.parts import IngressPart, InstancePart
+from macroserve.serving.discovery import ANSWER_TIMEOUT_S
+from macroserve.serving.head.server import HeadOptions, HeadServer
+from macroserve.serving.ingress.server import IngressOptions
+from macroserve.serving.instance.server import InstanceOptions
+from macroserve.serving.ray.cell_deployment import CellOptions
+from macroserve.serving.ray.cells import DeployError, RayCells
+from macroserve.serving.ray.instances import RegisteredInstances
+from macroserve.serving.ray.registry import announce_instance, withdraw_instance
+from macroserve.serving.security.key_source import KeySource
+
+BACKOFF = Backoff()
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 3600.0
+"""How long an instance may load its model, as long as a pod's start-up probe lets it."""
+STEADY_S = 60.0
+"""An ingress replica that has served for so long is started again at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """The options of a deployment on this machine."""
+
+    settings: EngineSettings
+    ingress: IngressOptions
+    ingress_replicas: int
+    threads: int
+    """Compute threads of each instance: its share of the machine's cores."""
+    secret: str = field(repr=False)
+    """Secret of this deployment; all keys follow from it."""
+
+
+class LocalCluster:
+    def __init__(self, options: ClusterOptions) -> None:
+        self._options = options
+        self._namespace = f"macroserve-{options.ingress.macroinstance}"
+        keys = KeySource(PURPOSES[Role.HEAD], secret=options.secret)
+        self._discovery = RegisteredInstances(keys)
+        self._cells = RayCells(
+            self._namespace,
+            CellOptions(
+                strategy=options.settings.strategy,
+                slo=options.settings.slo,
+                discovery=self._discovery,
+                keys=keys,
+            ),
+        )
+        self._head_options = HeadOptions(
+            host=HOST, port=0, keys=keys, admin_token=lambda: options.ingress.admin_token or ""
+        )
+        self._head: HeadServer | None = None
+        self._devices = Devices((), "")
+        self._instances: dict[str, PartProcess] = {}
+        self._ingress: dict[str, PartProcess] = {}
+
+    async def start(self) -> None:
+        """Start Ray and the head. Raises DeployError with what kept Ray from starting."""
+        self._devices = Devices.of_machine()
+        self._head = HeadServer(self._cells, self._discovery, self._head_options)
+        await self._head.start()
+
+    async def stop(self) -> None:
+        """End every process; safe to call in any state."""
+        for part in (*self._instances.values(), *self._ingress.values()):
+            part.kill()
+        if self._head is not None:
+            await self._head.stop()
+
+    async def watch(self) -> None:
+        """Watch Ray until cancelled. Raises RayLostError when Ray's own servers end or hang."""
+        await self._cells.watch()
+
+    @property
+    def head_url(self) -> str:
+        """Return the base URL of the head, which serves the admin API."""
+        assert self._head is not None, "the cluster is started"
+        return f"http://{HOST}:{self._head.port}"
+
+    # -- cells
+
+    async def deploy_cell(self, name: str) -> None:
+        """See ``RayCells.deploy_cell``."""
+        await self._cells.deploy_cell(name)
+
+    async def delete_cell(self, name: str) -> None:
+        """See ``RayCells.delete_cell``."""
+        await self._cells.delete_cell(name)
+
+    @property
+    def cells(self) -> frozenset[str]:
+        """See ``RayCells.cells``."""
+        return self._cells.cells
+
+    # -- instances
+
+    async def start_instance(self, name: str, pool: Pool) -> InstanceIdentity:
+        """Start an instance; return once it has generated a token. Raises what kept it from
+        starting, TimeoutError if it takes longer than START_TIMEOUT_S.
+
+        Whatever holds that name still, hung or left behind, is in no cell any more and goes.
+        """
+        options = self._options
+        await self.kill_instance(name)
+        devices = self._devices.take(name, devices_each(options.settings))
+        environment = {"OMP_NUM_THREADS": str(options.threads), **devices}
+        self._instances[name] = process = PartProcess(name, environment)
+        part = InstancePart(
+            options.settings,
+            InstanceOptions(
+                name,
+                self._namespace,
+                incarnation=int(time.time() * 1000),
+                keys=KeySource(PURPOSES[Role.INSTANCE], secret=options.secret),
+                pool=pool,
+                host=HOST,
+            ),
+        )
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                identity = await process.start(part)
+            assert identity is not None, "an instance tells its identity"
+            await asyncio.to_thread(announce_instance, name, self.handle(identity).control)
+            return identity
+        except BaseException:
+            await self.kill_instance(name)
+            raise
+
+    async def instances(self) -> list[InstanceIdentity]:
+        """Return the identities of the instances that answer."""
+        return await self._discovery.find()
+
+    def pool(self, identity: InstanceIdentity) -> Pool:
+        """Return the pool of an instance, by its handle."""
+        return self.handle(identity).pool
+
+    def handle(self, identity: InstanceIdentity) -> InstanceHandle:
+        """Return the verified handle of an instance. Raises HandleError."""
+        ring = KeyRing.derived([self._options.secret], [Purpose.HANDLES])
+        return verify(identity.handle, ring, time.time())
+
+    def instance_names(self) -> set[str]:
+        """Return the names of the instances whose processes live, started or still starting."""
+        return {name for name, process in self._instances.items() if process.alive}
+
+    async def loss_cause(self, name: str) -> str:
+        """Return why an instance does not serve any more, as the end of a sentence."""
+        process = self._instances.get(name)
+        if process is None:
+            return KILLED
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await process.end()
+        except TimeoutError:
+            return SILENT
+
+    async def kill_instance(self, name: str) -> None:
+        """End the process of an instance, if there is one."""
+        if process := self._instances.pop(name, None):
+            process.kill()
+            await process.end()
+            self._devices.give_back(name)
+            await asyncio.to_thread(withdraw_instance, name)
+
+    # -- ingress
+
+    async def deploy_ingress(self) -> None:
+        """Start the ingress replicas; return when they listen. Raises DeployError with the cause
+        where one does not start."""
+        names = [f"ingress-{number}" for number in range(self._options.ingress_replicas)]
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for name in names:
+                    starts.create_task(self._start_ingress(name))
+        except* PartError as group:
+            for process in self._ingress.values():
+                process.kill()
+            raise DeployError(str(group.exceptions[0])) from group
+
+    async def keep_ingress(self, say: Callable[[str], None]) -> None:
+        """Start each ingress replica again when it ends, without end, later and later while it does
+        not serve.
+
+        say: called with a sentence for each end.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for name, process in self._ingress.items():
+                tasks.create_task(self._keep_ingress(name, process, say))
+
+    async def _keep_ingress(
+        self, name: str, process: PartProcess, say: Callable[[str], None]
+    ) -> None:
+        num_failures = 0
+        while True:
+            served_from = time.monotonic()
+            cause = await process.end()
+            num_failures = 0 if time.monotonic() - served_from > STEADY_S else num_failures
+            while True:
+                delay_s = BACKOFF.delay_s(num_failures)
+                say(f"{name} is gone: {cause}. It is started again in {delay_s:.0f} s.")
+                await asyncio.sleep(delay_s)
+                num_failures += 1
+                try:
+                    process = await self._start_ingress(name)
+                    break
+                except PartError as error:
+                    cause = str(error)
+
+    async def _start_ingress(self, name: str) -> PartProcess:
+        options = self._options
+        self._ingress[name] = process = PartProcess(name)
+        await process.start(IngressPart(options.settings, options.ingress, self.head_url))
+        return process

