@@ -141,7 +141,8 @@ class LocalCluster:
             await asyncio.to_thread(announce_instance, name, self.handle(identity).control)
             return identity
         except BaseException:
-            await self.kill_instance(name)
+            # It is not registered; and where everything stops, Ray may be gone already.
+            await self._end(name)
             raise
 
     async def instances(self) -> list[InstanceIdentity]:
@@ -174,11 +175,15 @@ class LocalCluster:
 
     async def kill_instance(self, name: str) -> None:
         """End the process of an instance, if there is one."""
-        if process := self._instances.pop(name, None):
-            process.kill()
-            await process.end()
-            self._devices.give_back(name)
+        if name in self._instances:
+            await self._end(name)
             await asyncio.to_thread(withdraw_instance, name)
+
+    async def _end(self, name: str) -> None:
+        process = self._instances.pop(name)
+        process.kill()
+        await process.end()
+        self._devices.give_back(name)
 
     # -- ingress
 
