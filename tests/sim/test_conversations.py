@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from support.experiment import EXPERIMENT
 
+from macroserve.core.hybrid_cache import keeping_hidden
 from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.instance import InstanceSpec
@@ -21,7 +22,8 @@ from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.turn import Turn
 
 CLUSTER = EXPERIMENT.scenario.cluster
-SCENARIO = Scenario(CLUSTER, STRATEGIES["unified"], EXPERIMENT.scenario.slo)
+UNIFIED = keeping_hidden(STRATEGIES["unified"], on=False)
+SCENARIO = Scenario(CLUSTER, UNIFIED, EXPERIMENT.scenario.slo)
 TURNS = (Turn(2.0, 320, 64), Turn(0.0, 160, 32))
 CHAT = Arrival(1.0, 640, 128, block_ids=(0,), is_open=True, turns=TURNS)
 
@@ -69,7 +71,7 @@ def test_conversation_ends_before_the_turn_that_passes_the_models_length() -> No
 
 @pytest.mark.parametrize("num_before", [0, 2])
 def test_turns_after_a_refused_request_are_not_sent_and_counted(num_before: int) -> None:
-    hopeless = Scenario(CLUSTER, STRATEGIES["unified"], Slo(1e-6, 0.1), drop_late=True)
+    hopeless = Scenario(CLUSTER, UNIFIED, Slo(1e-6, 0.1), drop_late=True)
     # All but the first wait, and are late as they do.
     load = [CHAT._replace(block_ids=(i,)) for i in range(5)]
     outcome = served(load, hopeless, num_before=num_before)

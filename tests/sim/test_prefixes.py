@@ -1,11 +1,13 @@
 """Simulated instances compute once what prompts of a trace share."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.experiment import EXPERIMENT
 
 from macroserve.core.block_pool import BlockPool
+from macroserve.core.hybrid_cache import keeping_hidden
 from macroserve.core.routing.prefixes import BOUNDARIES, num_keys
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim import simulation
@@ -32,8 +34,9 @@ def arrivals(num_shared: int, rate: float = 4.0, number: int = 60) -> list[Arriv
     ]
 
 
-def served(arrivals: list[Arrival], strategy: str = "unified", **fields: object) -> RunResult:
-    changed = Scenario(SCENARIO.cluster, STRATEGIES[strategy], SCENARIO.slo)
+def served(arrivals: list[Arrival], strategy: str = "unified", **fields: Any) -> RunResult:
+    shares = keeping_hidden(STRATEGIES[strategy], on=False)
+    changed = Scenario(SCENARIO.cluster, shares, SCENARIO.slo, **fields)
     return changed.serve(arrivals, stop=AT_END, seed=1)
 
 
@@ -61,6 +64,17 @@ def test_run_tells_the_share_of_prompt_tokens_that_the_caches_had() -> None:
     assert served(arrivals(0)).prefix_cache_hit_ratio == 0
     # All but the first prompts at each instance find three blocks of four.
     assert 0.6 < served(arrivals(3)).prefix_cache_hit_ratio < 3 * 512 / PROMPT_TOKENS
+
+
+def test_instances_without_prefix_caching_share_nothing() -> None:
+    assert served(arrivals(3), prefix_caching=False).prefix_cache_hit_ratio == 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_instances_that_keep_hidden_states_share_nothing(strategy: str) -> None:
+    hidden = keeping_hidden(STRATEGIES[strategy], on=True)
+    found = replace(SCENARIO, strategy=hidden).serve(arrivals(3, number=20), stop=AT_END)
+    assert found.prefix_cache_hit_ratio == 0
 
 
 def test_same_seed_gives_the_same_results() -> None:
@@ -180,7 +194,8 @@ def test_groups_of_prompts_begin_sooner_where_routing_knows_their_beginnings(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = replace(SCENARIO.cluster, num_instances=4)
-    scenario = Scenario(cluster, STRATEGIES[strategy], SCENARIO.slo)
+    shares = keeping_hidden(STRATEGIES[strategy], on=False)
+    scenario = Scenario(cluster, shares, SCENARIO.slo)
     load = groups(rate=24.0, number=360, num_groups=60)
     knowing = scenario.serve(load, stop=AT_END)
     monkeypatch.setattr(simulation, "prefix_keys", lambda *_: ())

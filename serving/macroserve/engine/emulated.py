@@ -19,6 +19,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from macroserve.core.batch import BatchKind
+from macroserve.core.hybrid_cache import (
+    SHARED,
+    HybridCacheFit,
+    decide_hybrid_cache,
+    keeping_hidden,
+)
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request
 from macroserve.core.scheduler.config import InstanceConfig
@@ -35,12 +41,6 @@ from macroserve.engine.emulated_executor import (
 )
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.engine import EngineShape, Leave
-from macroserve.engine.hybrid_cache import (
-    SHARED,
-    HybridCacheFit,
-    decide_hybrid_cache,
-    keeping_hidden,
-)
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings

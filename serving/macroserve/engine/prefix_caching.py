@@ -1,6 +1,6 @@
 """A decision tells whether prompts share the cache blocks of a common beginning."""
 
-from macroserve.engine.cache_decision import CacheDecision
+from macroserve.core.cache_decision import CacheDecision
 
 
 def decide_prefix_caching(setting: str, is_hybrid: bool, is_on: bool) -> CacheDecision:

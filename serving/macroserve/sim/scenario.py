@@ -13,7 +13,7 @@ from macroserve.core.scheduler.block_groups import BlockGroup
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool
-from macroserve.core.strategy import HybridCache, Strategy
+from macroserve.core.strategy import Strategy
 from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 from macroserve.sim.hardware.devices import Device
 from macroserve.sim.hardware.host import VLLM_HOST, Host
@@ -162,7 +162,9 @@ class ClusterSpec:
             max_model_len=min(
                 self.max_model_len, num_blocks // (len(groups) or 1) * self.block_size
             ),
-            hidden_states_per_block=self.block_size * self.shape.kv_size // self.shape.hidden_size,
+            hidden_states_per_block=(
+                self.block_size * self.shape.kv_size // self.shape.hidden_size or None
+            ),
             tuning=tuning.over_stages(self.stages),
             drop_late=drop_late,
             overdue_after_s=overdue_after_s,
@@ -189,9 +191,11 @@ class ClusterSpec:
 class Scenario:
     """A cluster under a strategy.
 
+    strategy: the strategy as its engines run it; prompts share no blocks beside hidden states.
     high_priority_ratio: share of the instances in the HP pool, or of those that prefill.
     bounds: bounds on a cell; without them, or where one cell holds all instances, there is one
         cell.
+    prefix_caching: whether prompts that begin alike may share blocks.
     """
 
     cluster: ClusterSpec
@@ -204,6 +208,7 @@ class Scenario:
     overdue_after_s: float | None = None
     bounds: Bounds | None = None
     routing: Routing = Routing.OWN
+    prefix_caching: bool = True
 
     def serve(
         self,
@@ -239,9 +244,9 @@ class Scenario:
             overdue_after_s=self.overdue_after_s,
             seed=seed,
         )
-        if any(arrival.block_ids for arrival in arrivals):
-            spec = _with_prefix_cache(spec)
-        return spec
+        shares = self.prefix_caching and any(arrival.block_ids for arrival in arrivals)
+        keeps_others = self.strategy.keeps_hidden or self.strategy.moves_kv
+        return replace(spec, shares_prefixes=shares and not keeps_others)
 
     def _simulation(self, spec: InstanceSpec, trace: Trace | None) -> Simulation:
         cluster, ratio = self.cluster, self.high_priority_ratio
@@ -259,10 +264,3 @@ class Scenario:
         return disaggregated_cell(
             spec, cluster.num_instances, ratio, cluster.topology, kv_bytes, trace=trace
         )
-
-
-def _with_prefix_cache(spec: InstanceSpec) -> InstanceSpec:
-    """Return instances whose prompts share blocks, and which therefore keep no hidden states."""
-    strategy = replace(spec.config.strategy, hybrid_cache=HybridCache.NEVER)
-    config = replace(spec.config, strategy=strategy)
-    return replace(spec, config=config, shares_prefixes=not strategy.moves_kv)

@@ -336,6 +336,60 @@ def test_simulated_chunks_are_those_of_the_manifest(manifest, run, tmp_path):
     assert small["tbt"]["max"] < default["tbt"]["max"]
 
 
+def test_simulated_hidden_states_are_those_of_the_manifest(manifest, run, tmp_path):
+    """With room for a few requests, hidden states let more of them run at a time."""
+    found = {}
+    for setting in ("On", "Off"):
+        document = yaml.safe_load(manifest.read_text())
+        document["spec"]["engine"] |= {"hybridCache": setting, "kvCacheMemory": "4GiB"}
+        document["spec"]["instances"] = 1
+        manifest.write_text(yaml.safe_dump(document))
+        path = tmp_path / "report.json"
+        place = ("--device", "A100-80GB", "--model", "OPT-13B")
+        load = ("--rate", 6, "--prompt-tokens", 700, "--output-tokens", 100, "--duration", "20s")
+        result = run(*place, *load, "--json", path)
+        assert result.exit_code == 0, result.output
+        found[setting] = json.loads(path.read_text())["ttft"]["mean"]
+    assert found["On"] < 0.8 * found["Off"]
+
+
+def test_simulated_hidden_states_that_cannot_be_kept_are_refused(manifest, run):
+    document = yaml.safe_load(manifest.read_text())
+    document["spec"]["engine"]["hybridCache"] = "On"
+    manifest.write_text(yaml.safe_dump(document))
+    result = run(*PLACE, *LOAD)
+    assert result.exit_code == 2
+    sentence = "hybridCache is On, but it does not know the attention of MistralForCausalLM"
+    assert sentence in " ".join(result.output.split())
+
+
+def test_simulated_wait_beyond_the_endpoints_is_told(manifest, run):
+    document = yaml.safe_load(manifest.read_text())
+    document["spec"]["instances"] = 1
+    load = ("--rate", 40, "--prompt-tokens", 1500, "--output-tokens", 50, "--duration", "10s")
+    outputs = []
+    for most in ("1h", "2s"):
+        document["spec"]["scheduling"] = {"maxQueueWait": most}
+        manifest.write_text(yaml.safe_dump(document))
+        result = run(*PLACE, *load)
+        assert result.exit_code == 0, result.output
+        outputs.append(" ".join(result.output.split()))
+    told = "spec.scheduling.maxQueueWait is not simulated: the endpoint refuses"
+    assert [told in output for output in outputs] == [False, True]
+    assert "longer than 2.00 s, and requests waited for up to" in outputs[1]
+
+
+def test_simulate_of_a_manifest_with_speculative_decoding_says_that_it_is_not_simulated(
+    manifest, run
+):
+    document = yaml.safe_load(manifest.read_text())
+    document["spec"]["engine"]["args"] = {"speculativeConfig": {"method": "ngram"}}
+    manifest.write_text(yaml.safe_dump(document))
+    result = run(*PLACE, *LOAD, "--duration", "5s")
+    assert result.exit_code == 0, result.output
+    assert "spec.engine.args is not simulated: speculativeConfig." in result.output
+
+
 # -- autoscaling
 
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from macroserve.core.hybrid_cache import decide_hybrid_cache
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES, strategy
-from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 

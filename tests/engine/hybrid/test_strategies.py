@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from macroserve.core.hybrid_cache import keeping_hidden
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
-from macroserve.engine.hybrid_cache import keeping_hidden
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()

@@ -37,7 +37,8 @@ def load(*rates, stretch_s=20.0):
 
 def find(need, scenario=SCENARIO, strategies=("vllm", "sarathi"), num_processes=1):
     tried = []
-    return search(scenario, need, num_processes, tried.append, strategies), tried
+    chosen = [STRATEGIES[name] for name in strategies]
+    return search(scenario, need, num_processes, tried.append, chosen), tried
 
 
 def attained_in_pieces(scenario, arrivals, num_pieces):

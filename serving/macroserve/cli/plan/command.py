@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -59,45 +58,32 @@ def plan(
     """
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.plan import report
-    from macroserve.cli.simulated_cluster import cluster
+    from macroserve.cli.simulated_deployment import SimulatedDeployment
     from macroserve.cli.simulated_load import requests
     from macroserve.sim.capacity.planning import Candidate, Need, search
-    from macroserve.sim.scenario import Scenario
     from macroserve.workload.class_mix import ClassMix
 
     console, tried = Console(highlight=False), list[Candidate]()
     try:
         wanted = load_manifest(deployment.manifest)
-        if wanted.spec.scheduling.ordering != "Auto":
-            raise ValueError(
-                "the plan chooses the strategy, with its own order: leave "
-                "spec.scheduling.ordering out"
-            )
+        simulated = SimulatedDeployment.of(wanted, deployment)
+        scenario, strategies = simulated.to_plan()
         asked = requests(load, duration, DEFAULT_DURATION, warm_up_s=0.0)
         asked = asked.mixed(ClassMix(wanted.slo_classes), load.seed)
         beyond = asked.beyond(wanted.spec.model.max_model_len)
         asked = asked.that_fit(wanted.spec.model.max_model_len)
-        scenario = Scenario(
-            # With another number of devices to an instance, other memory is left for the cache.
-            # Pipelines are not among the candidates.
-            replace(cluster(wanted, deployment), kv_bytes=None, stages=1),
-            wanted.strategy,
-            wanted.slo,
-            drop_late=wanted.spec.scheduling.drop_late,
-            overdue_after_s=wanted.spec.scheduling.overdue_after_s,
-            tuning=wanted.spec.scheduling.tuning.tuning,
-        )
         need = Need(asked.arrivals, wanted.spec.slo.attainment, devices, per_node)
         out.mkdir(parents=True, exist_ok=True)
         with console.status("Simulating candidates..."):
-            chosen = search(scenario, need, processes or os.cpu_count() or 1, tried.append)
+            num_processes = processes or os.cpu_count() or 1
+            chosen = search(scenario, need, num_processes, tried.append, strategies)
     except (ManifestError, ValueError) as error:
         fail("plan", error, 2)
     except OSError as error:
         fail("plan", f"--out: {error}", 2)
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
-    for sentence in beyond.sentences():
+    for sentence in (*simulated.not_simulated(), *beyond.sentences()):
         typer.echo(f"{sentence}.", err=True)
     if beyond.num_refused:
         typer.echo("The plan is for the other requests.", err=True)

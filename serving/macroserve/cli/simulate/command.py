@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 
 from macroserve.api.manifest import ManifestError
+from macroserve.bench.durations import seconds
 from macroserve.cli.deployment_options import DeploymentOptions
 from macroserve.cli.failure import fail
 from macroserve.cli.file_options import JsonFile
 from macroserve.cli.load_options import LoadOptions
 from macroserve.cli.option_groups import takes_groups
 from macroserve.cli.simulate.autoscale_options import AutoscaleOptions
-from macroserve.core.scaling.mitosis import Bounds
 from macroserve.local.manifest_file import load as load_manifest
 
 DEFAULT_DURATION = "10m"
@@ -52,13 +52,11 @@ def simulate(
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.simulate.autoscale_report import AutoscaleReport
     from macroserve.cli.simulate.report import Report
-    from macroserve.cli.simulated_cluster import cluster
+    from macroserve.cli.simulated_deployment import SimulatedDeployment
     from macroserve.cli.simulated_load import requests
-    from macroserve.engine.ordering import ordered_strategy
     from macroserve.sim.autoscaling.goals import Goals
     from macroserve.sim.autoscaling.run import AutoscaledScenario
     from macroserve.sim.results import AT_END
-    from macroserve.sim.scenario import Scenario
     from macroserve.sim.trace import Trace
     from macroserve.workload.class_mix import ClassMix
 
@@ -66,19 +64,10 @@ def simulate(
         start_up = autoscaling.start()
         wanted = load_manifest(deployment.manifest)
         limits = autoscaling.limits(wanted)
-        mitosis = wanted.spec.mitosis
+        simulated = SimulatedDeployment.of(wanted, deployment)
+        scenario = simulated.scenario()
         asked = requests(load, duration, DEFAULT_DURATION, WARM_UP_S)
         asked = asked.mixed(ClassMix(wanted.slo_classes), load.seed)
-        scenario = Scenario(
-            cluster(wanted, deployment),
-            ordered_strategy(wanted.strategy.name, wanted.spec.scheduling.ordering),
-            wanted.slo,
-            high_priority_ratio=wanted.desired_fleet().high_priority_ratio,
-            drop_late=wanted.spec.scheduling.drop_late,
-            overdue_after_s=wanted.spec.scheduling.overdue_after_s,
-            tuning=wanted.spec.scheduling.tuning.tuning,
-            bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
-        )
         recorded = None if trace_out is None else Trace()
         timeline = None
         if limits is None:
@@ -99,8 +88,17 @@ def simulate(
         fail("simulate", error, 2)
     if asked.num_skipped:
         typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
-    for sentence in asked.beyond(wanted.spec.model.max_model_len).sentences():
+    beyond = asked.beyond(wanted.spec.model.max_model_len)
+    for sentence in (*simulated.not_simulated(), *beyond.sentences()):
         typer.echo(f"{sentence}.", err=True)
+    max_wait_s = wanted.spec.scheduling.max_queue_wait_s
+    if outcome.longest_wait_s > max_wait_s:
+        typer.echo(
+            "spec.scheduling.maxQueueWait is not simulated: the endpoint refuses what would wait "
+            f"for longer than {seconds(max_wait_s)}, and requests waited for up to "
+            f"{seconds(outcome.longest_wait_s)}.",
+            err=True,
+        )
     num_instances = timeline.most_existing if timeline else wanted.spec.instances
     report = Report.of(outcome, num_instances * scenario.cluster.num_devices)
     console, document = Console(highlight=False), dict(report.document())

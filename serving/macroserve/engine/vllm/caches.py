@@ -5,9 +5,9 @@ from dataclasses import replace
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 
+from macroserve.core.cache_decision import CacheDecision
+from macroserve.core.hybrid_cache import decide_hybrid_cache
 from macroserve.core.strategies import strategy
-from macroserve.engine.cache_decision import CacheDecision
-from macroserve.engine.hybrid_cache import decide_hybrid_cache
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.hybrid.capability import find
 from macroserve.engine.vllm.options import with_hybrid_cache

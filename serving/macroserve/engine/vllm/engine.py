@@ -13,8 +13,8 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.utils import CoreEngineProcManager
 
+from macroserve.core.cache_decision import CacheDecision
 from macroserve.core.status import Pool
-from macroserve.engine.cache_decision import CacheDecision
 from macroserve.engine.engine import EngineShape, Leave
 from macroserve.engine.exits import ended
 from macroserve.engine.ordering import ordered_strategy

@@ -18,6 +18,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.hybrid_cache import keeping_hidden
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.config import InstanceConfig
@@ -27,7 +28,6 @@ from macroserve.core.status import Pool
 from macroserve.core.tuning import Tuning
 from macroserve.engine.commands import apply_command
 from macroserve.engine.exits import die_with_parent
-from macroserve.engine.hybrid_cache import keeping_hidden
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag

@@ -3,6 +3,7 @@
 All but the last entry serve with stock vLLM's schedule, so that only the routing differs.
 """
 
+from macroserve.core.hybrid_cache import keeping_hidden
 from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.rival_routing import Routing
@@ -19,6 +20,7 @@ ENTRIES = {
 
 
 def scenario(cluster: ClusterSpec, slo: Slo, entry: str) -> Scenario:
-    """Return a cluster with the strategy and the routing of an entry."""
-    strategy, routing = ENTRIES[entry]
-    return Scenario(cluster, STRATEGIES[strategy], slo, routing=routing)
+    """Return a cluster with the strategy and the routing of an entry. No instance keeps hidden
+    states, beside which prompts would share no blocks."""
+    name, routing = ENTRIES[entry]
+    return Scenario(cluster, keeping_hidden(STRATEGIES[name], on=False), slo, routing=routing)

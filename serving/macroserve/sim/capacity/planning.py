@@ -13,6 +13,7 @@ from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
 from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
 from macroserve.sim.capacity.capacity import fewest
 from macroserve.sim.capacity.pools import other_ratios
 from macroserve.sim.hardware.step_time import StepTime
@@ -100,12 +101,13 @@ def search(
     need: Need,
     num_processes: int,
     on_candidate: Callable[[Candidate], None],
-    strategies: Sequence[str] = tuple(STRATEGIES),
+    strategies: Sequence[Strategy] = tuple(STRATEGIES.values()),
 ) -> Candidate:
     """Return the candidate with the fewest devices, of those the one with the highest attainment.
 
     scenario: model, device, link, targets and limits; its ranks, number of instances and strategy
         are ignored.
+    strategies: strategies to try, each as its engines run it.
 
     The search varies one thing after another: first the devices of an instance, then the share of
     HP instances, then the strategy, last the size of cells. Each time it looks for the fewest
@@ -135,8 +137,8 @@ def search(
             ratios = other_ratios(first.high_priority_ratio)
             line = best([replace(first, high_priority_ratio=ratio) for ratio in ratios], line)
         first = line[0].scenario
-        others = [name for name in strategies if name != first.strategy.name]
-        line = best([_of_strategy(first, name) for name in others], line)
+        others = [each for each in strategies if each.name != first.strategy.name]
+        line = best([_of_strategy(first, each) for each in others], line)
         for candidate in line:
             if candidate.num_instances is None:
                 break
@@ -186,8 +188,7 @@ def _with(scenario: Scenario, ranks: int) -> Scenario:
     return replace(scenario, cluster=replace(scenario.cluster, ranks=ranks))
 
 
-def _of_strategy(scenario: Scenario, name: str) -> Scenario:
-    strategy = STRATEGIES[name]
+def _of_strategy(scenario: Scenario, strategy: Strategy) -> Scenario:
     return replace(scenario, strategy=strategy, high_priority_ratio=strategy.high_priority_ratio)
 
 

@@ -44,6 +44,23 @@ MODELS: dict[str, ModelShape] = {
 }
 """Shapes on one device; ``dataclasses.replace`` sets how many devices share a model."""
 
+ARCHITECTURES: dict[str, str] = {
+    **dict.fromkeys(("OPT-13B", "OPT-30B", "OPT-66B", "OPT-175B"), "OPTForCausalLM"),
+    **dict.fromkeys(
+        ("Llama-30B", "Llama-33B", "CodeLlama-34B", "Llama3.1-8B", "Yi-6B"), "LlamaForCausalLM"
+    ),
+    **dict.fromkeys(("Qwen2-72B", "Qwen2.5-7B"), "Qwen2ForCausalLM"),
+    "Qwen-14B": "QWenLMHeadModel",
+    "Qwen3-32B": "Qwen3ForCausalLM",
+    "Qwen3-30B-A3B": "Qwen3MoeForCausalLM",
+    "Mistral-7B": "MistralForCausalLM",
+    "Mixtral-8x7B": "MixtralForCausalLM",
+    "DeepSeek-V3": "DeepseekV3ForCausalLM",
+    "gpt-oss-20b": "GptOssForCausalLM",
+    "Gemma3-27B": "Gemma3ForConditionalGeneration",
+}
+"""Architectures of these models, as their published configurations name them."""
+
 UNGATED = ("opt", "gpt2", "gpt_neox", "gptj", "phi", "starcoder2")
 """Model types whose feed-forward blocks have two matrices."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from vllm.v1.attention.backend import AttentionBackend, CommonAttentionMetadata
 
-from macroserve.engine.vllm.hybrid.capability import BACKENDS
+from macroserve.core.hybrid_cache import BACKENDS
 from macroserve.engine.vllm.hybrid.layer import HiddenLayer
 from macroserve.engine.vllm.hybrid.metadata import (
     DirectPart,

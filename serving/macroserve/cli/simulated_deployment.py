@@ -1,0 +1,147 @@
+"""The deployment to simulate, from a manifest and the options that name model and devices."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pydantic.alias_generators import to_camel
+
+from macroserve.api.manifest import Manifest
+from macroserve.cli.deployment_options import DeploymentOptions
+from macroserve.cli.simulated_model import SimulatedModel, read_model
+from macroserve.core.engine_sizes import sizes_on
+from macroserve.core.hybrid_cache import decide_hybrid_cache, fit_of, keeping_hidden
+from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
+from macroserve.engine.ordering import ordered_strategy
+from macroserve.sim.hardware.devices import DEVICES
+from macroserve.sim.hardware.links import LINKS
+from macroserve.sim.scenario import ClusterSpec, Scenario
+
+UNQUANTIZED = ("auto", "float16", "bfloat16", "float32")
+"""Values of ``kv_cache_dtype`` with which vLLM quantizes no keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDeployment:
+    """A simulated deployment takes each field of a manifest that has an effect in virtual time."""
+
+    manifest: Manifest
+    options: DeploymentOptions
+    model: SimulatedModel
+
+    @classmethod
+    def of(cls, manifest: Manifest, options: DeploymentOptions) -> "SimulatedDeployment":
+        """Read the model. Raises ValueError for one that cannot be read, and for settings that
+        cannot be simulated."""
+        if manifest.spec.engine.dtype == "float32":
+            raise ValueError(
+                "spec.engine.dtype is float32, must be auto, float16 or bfloat16 to be simulated, "
+                "because the devices' rates are those of 16 bits"
+            )
+        return cls(manifest, options, read_model(manifest, options.model))
+
+    def scenario(self) -> Scenario:
+        """Return the deployment as the manifest describes it.
+
+        Raises ValueError for an ordering that cannot be used, and for hidden states that cannot be
+        kept.
+        """
+        return self._scenario(self.manifest.spec.engine.pipeline_parallel)
+
+    def to_plan(self) -> tuple[Scenario, list[Strategy]]:
+        """Return the deployment with all open that a plan decides, and the strategies to try.
+
+        Raises ValueError for an ordering, which the plan decides with the strategy, and for hidden
+        states that cannot be kept.
+        """
+        if self.manifest.spec.scheduling.ordering != "Auto":
+            raise ValueError(
+                "the plan chooses the strategy, with its own order: leave "
+                "spec.scheduling.ordering out"
+            )
+        # Pipelines are not among the candidates.
+        whole = self._scenario(num_stages=1)
+        # With another number of devices to an instance, other memory is left for the cache.
+        cluster = replace(whole.cluster, kv_bytes=None)
+        planned = replace(whole, cluster=cluster, high_priority_ratio=0.0, bounds=None)
+        return planned, [self._as_served(each, num_stages=1) for each in STRATEGIES.values()]
+
+    def not_simulated(self) -> Iterator[str]:
+        """Yield a sentence for each given field that would change the figures and is left out."""
+        engine = self.manifest.spec.engine
+        if engine.args:
+            names = ", ".join(map(to_camel, engine.args))
+            yield f"spec.engine.args is not simulated: {names}"
+        if engine.host_cache_bytes is not None:
+            yield (
+                "spec.engine.hostCacheMemory is not simulated: a prompt finds the blocks in the "
+                "devices' caches alone"
+            )
+
+    def _scenario(self, num_stages: int) -> Scenario:
+        manifest = self.manifest
+        scheduling, mitosis = manifest.spec.scheduling, manifest.spec.mitosis
+        ordered = ordered_strategy(manifest.strategy.name, scheduling.ordering)
+        return Scenario(
+            self._cluster(num_stages),
+            self._as_served(ordered, num_stages),
+            manifest.slo,
+            high_priority_ratio=manifest.desired_fleet().high_priority_ratio,
+            tuning=scheduling.tuning.tuning,
+            drop_late=scheduling.drop_late,
+            overdue_after_s=scheduling.overdue_after_s,
+            bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
+            prefix_caching=manifest.spec.engine.prefix_caching != "Off",
+        )
+
+    def _as_served(self, strategy: Strategy, num_stages: int) -> Strategy:
+        """Return the strategy as the manifest's engines run it, with or without hidden states."""
+        engine, shape = self.manifest.spec.engine, self.model.shape
+        backend = engine.args.get("attention_backend")
+        is_quantized = (
+            self.model.facts.is_quantized
+            or bool(engine.args.get("quantization"))
+            or engine.args.get("kv_cache_dtype", "auto") not in UNQUANTIZED
+        )
+        facts = replace(
+            self.model.facts,
+            attention_backend=str(backend).upper() if backend else None,
+            is_quantized=is_quantized,
+            has_adapters=bool(self.manifest.spec.model.adapters),
+            drafts_tokens=bool(engine.args.get("speculative_config")),
+            moves_blocks=engine.host_cache_bytes is not None,
+            shares_prefixes=engine.prefix_caching == "On",
+            num_ranks=engine.tensor_parallel,
+            num_stages=num_stages,
+            num_context_ranks=engine.args.get("decode_context_parallel_size") or 1,
+        )
+        decision = decide_hybrid_cache(
+            strategy,
+            engine.hybrid_cache,
+            lambda: fit_of(facts, lambda: shape.hidden_size / shape.kv_size),
+        )
+        return keeping_hidden(strategy, decision.on)
+
+    def _cluster(self, num_stages: int) -> ClusterSpec:
+        """Return one cell of all instances."""
+        engine, device = self.manifest.spec.engine, DEVICES[self.options.device]
+        sizes = sizes_on(device.name, device.memory_bytes).given(
+            engine.block_size, engine.max_num_seqs, engine.max_batch_tokens
+        )
+        kv_bytes = None
+        if engine.kv_cache_bytes is not None:
+            kv_bytes = engine.kv_cache_bytes * engine.tensor_parallel * num_stages
+        return ClusterSpec(
+            model=self.model.shape,
+            device=device,
+            link=LINKS[self.options.link],
+            ranks=engine.tensor_parallel,
+            stages=num_stages,
+            num_instances=self.manifest.spec.instances,
+            kv_bytes=kv_bytes,
+            block_size=sizes.block_size,
+            max_model_len=self.manifest.spec.model.max_model_len,
+            max_num_seqs=-(-sizes.max_num_seqs // num_stages),
+            max_batch_tokens=sizes.max_batch_tokens,
+        )

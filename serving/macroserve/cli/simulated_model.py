@@ -1,0 +1,54 @@
+"""The model to simulate, by its name or by the ``config.json`` of its checkpoint."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from macroserve.api.manifest import Manifest
+from macroserve.core.hybrid_cache import HybridCacheFacts
+from macroserve.core.shapes import ModelShape
+from macroserve.local.manifest_file import model_folder
+from macroserve.sim.hardware.models import ARCHITECTURES, MODELS, shape_of
+
+UNNAMED = "a model that names no architecture"
+
+
+class SimulatedModel(NamedTuple):
+    """The model's shape, and the facts of it that decide about hidden states."""
+
+    shape: ModelShape
+    facts: HybridCacheFacts
+    """Facts of the model alone, in an engine of one device."""
+
+
+def read_model(manifest: Manifest, model: str | None) -> SimulatedModel:
+    """Return the model of ``--model``, else the manifest's.
+
+    model: name in ``MODELS``, or a folder with a ``config.json``.
+
+    Raises ValueError for a model that cannot be read.
+    """
+    if shape := MODELS.get(model or ""):
+        return _with_facts(shape, {"architectures": [ARCHITECTURES[model or ""]]})
+    path = Path(model or model_folder(manifest)) / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        raise ValueError(
+            f"the model's shape cannot be read from {path}: name one with --model, a folder with a "
+            f"config.json or one of {', '.join(MODELS)}"
+        ) from None
+    return _with_facts(shape_of(config), config)
+
+
+def _with_facts(shape: ModelShape, config: dict[str, Any]) -> SimulatedModel:
+    text: dict[str, Any] = config.get("text_config") or config
+    facts = HybridCacheFacts(
+        architecture=next(iter(config.get("architectures") or ()), UNNAMED),
+        hidden_size=shape.hidden_size,
+        has_latent=shape.latent is not None,
+        has_window=shape.window is not None,
+        has_dual_chunks=bool(text.get("dual_chunk_attention_config")),
+        is_quantized=bool(text.get("quantization_config") or config.get("quantization_config")),
+    )
+    return SimulatedModel(shape, facts)
