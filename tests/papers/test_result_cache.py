@@ -8,7 +8,7 @@ from support.experiment import EXPERIMENT
 from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
 from macroserve.papers.measurements import Attainment, Curve, Goodput, Metric
-from macroserve.papers.result_cache import ResultCache, measure_all
+from macroserve.papers.result_cache import ResultCache, distinct, measure_all
 
 
 def changed(**fields):
@@ -27,6 +27,10 @@ def run(path, measurements, *seeds):
     values = measure_all(measurements, cache, seeds, 2, progress.append)
     assert sum(progress) == len(seeds) * len(measurements)
     return values, len(path.read_text().splitlines()) - before
+
+
+def test_measurement_that_two_figures_have_in_common_is_carried_out_once():
+    assert distinct([QUICK, OTHER, replace(QUICK), OTHER]) == [QUICK, OTHER]
 
 
 def test_result_cache_with_half_a_line_measures_it_again(tmp_path):

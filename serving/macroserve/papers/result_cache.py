@@ -73,6 +73,11 @@ def measure_all(
     return {key: mean(found) for key, found in values.items()}
 
 
+def distinct(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Return the measurements, those that several figures have in common once."""
+    return [*{_digest(each, 0): each for each in measurements}.values()]
+
+
 def _measured(
     missing: Iterable[tuple[Measurement, int]], num_processes: int
 ) -> Iterator[tuple[Measurement, int, Values]]:

@@ -76,6 +76,23 @@ def test_rows_stand_beside_the_published_values() -> None:
     assert len(published.FIGURES["start-up"].rows(values)) == 7 * len(METRICS)
 
 
+def test_benchmark_has_failing_starts_of_the_usual_and_of_a_long_time() -> None:
+    failing = {
+        (each.fleet.start_up.mean_s, each.fleet.start_up.failing_share)
+        for each in published.VARIANTS.values()
+        if each.fleet.start_up.failing_share
+    }
+    assert failing == {(100.0, 0.1), (100.0, 0.3), (200.0, 0.1), (200.0, 0.3)}
+
+
+def test_measurement_counts_failed_starts() -> None:
+    scenario = replace(EXPERIMENT.scenario, strategy=STRATEGIES["unified"])
+    start_up = StartUp(5.0, failing_share=0.5)
+    fleet = AutoscaledScenario(scenario, Limits(2, 3, 0.0, 60.0), start_up, Goals(0.9))
+    found = Scaled("small", fleet, Stages(((1, 30), (40, 60), (1, 90))))
+    assert found.value("failed starts", found.measure(0)) >= 1
+
+
 def test_figure_of_a_trace_serves_that_trace() -> None:
     trace = Trace((Arrival(0.0, 10, 5), Arrival(9.0, 10, 5)))
     (measurement,) = bursts.recorded_figure(trace).measurements()

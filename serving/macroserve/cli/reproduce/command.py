@@ -98,7 +98,7 @@ def reproduce(
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.reproduce.report import draw, tables, write
     from macroserve.papers import figures_of
-    from macroserve.papers.result_cache import ResultCache, measure_all
+    from macroserve.papers.result_cache import ResultCache, distinct, measure_all
 
     try:
         figures = figures_of(paper, trace)
@@ -111,7 +111,7 @@ def reproduce(
                 reason = "needs --trace FILE"
             raise typer.BadParameter(f"{name!r} {reason}.", param_hint="'--figure'")
     chosen = {name: figures[name] for name in figure or figures}
-    measurements = [each for found in chosen.values() for each in found.measurements()]
+    measurements = distinct(each for found in chosen.values() for each in found.measurements())
     seeds = list(dict.fromkeys(seed or [0]))
     cache = ResultCache(out / f"{paper}-measured.jsonl")
     with _progress() as progress:

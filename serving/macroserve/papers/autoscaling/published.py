@@ -11,14 +11,23 @@ PUBLISHED = {"attainment": 0.958, "mean instances": 5.93}
 100 %."""
 
 STARTS_S = (10.0, 30.0, 60.0, START_S, 120.0, 200.0, 300.0)
-FAILING_SHARE, LONG_DOWN_S = 0.1, 300.0
+FAILING_SHARES, LONG_DOWN_S = {"one start in ten": 0.1, "three starts in ten": 0.3}, 300.0
+SLOW_START_S = 200.0
 
 BY_START = {
     start_s: Scaled(f"start {start_s:g} s", fleet(start_s=start_s), LOAD) for start_s in STARTS_S
 }
 BENCHMARK = BY_START[START_S]
 VARIANTS = {
-    "one start in ten fails": Scaled("failing starts", fleet(failing_share=FAILING_SHARE), LOAD),
+    **{
+        f"{name} fail, {start_s:g} s": Scaled(
+            f"{share:g} of the starts of {start_s:g} s fail",
+            fleet(start_s=start_s, failing_share=share),
+            LOAD,
+        )
+        for start_s in (START_S, SLOW_START_S)
+        for name, share in FAILING_SHARES.items()
+    },
     "removed after 300 s": Scaled("long window", fleet(down_s=LONG_DOWN_S), LOAD),
 }
 """The benchmark with starts that fail, and with the window for scaling down that is the default."""

@@ -35,6 +35,7 @@ METRICS = (
     "scale-ups",
     "scale-downs",
     "flaps",
+    "failed starts",
 )
 
 
@@ -72,6 +73,7 @@ class Scaled:
             timeline.num_ups,
             timeline.num_downs,
             timeline.num_flaps,
+            timeline.num_failed,
         )
         found = {self._point(name): value for name, value in zip(METRICS, figures, strict=True)}
         for index in range(int(timeline.end_s / EVERY_S) + 1):
