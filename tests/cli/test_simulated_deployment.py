@@ -15,11 +15,23 @@ from macroserve.cli.simulated_deployment import SimulatedDeployment
 from macroserve.core.strategy import HybridCache
 from macroserve.sim.hardware.models import ARCHITECTURES, MODELS
 
-PARTS = ("spec.engine", "spec.scheduling", "spec.priority", "spec.mitosis")
+PARTS = (
+    *("spec.model", "spec.engine", "spec.scheduling", "spec.slo"),
+    *("spec.priority", "spec.mitosis", "spec.autoscaling"),
+)
 
 Edit = tuple[str, Any]
 
+ADAPTERS = [{"name": "sql", "source": "/sql"}]
+AUTOSCALING = ("spec.autoscaling", {"minInstances": 1, "maxInstances": 3})
+
 HONOURED: dict[str, tuple[Any, *tuple[Edit, ...]]] = {
+    "spec.model.maxModelLen": (1024,),
+    # Engines with adapters keep no hidden states; the loads name none.
+    "spec.model.adapters": (ADAPTERS, ("spec.scheduling.strategy", "aptserve")),
+    "spec.slo.ttft": ("9s",),
+    "spec.slo.tpot": ("90ms",),
+    "spec.slo.tbt": ("900ms",),
     "spec.engine.tensorParallel": (2,),
     "spec.engine.pipelineParallel": (2,),
     "spec.engine.hybridCache": ("Off", ("spec.scheduling.strategy", "aptserve")),
@@ -63,13 +75,38 @@ TOLD = {
 
 REFUSED = {"spec.engine.dtype": ("float32", "must be auto, float16 or bfloat16 to be simulated")}
 
-WITHOUT_EFFECT = {
-    "spec.engine.type": "--device and --model name what is simulated, also in an emulated engine's "
-    "place",
-    "spec.scheduling.maxQueueWait": "simulate tells after the run whether requests waited longer "
-    "(test_simulated_wait_beyond_the_endpoints_is_told); a plan keeps targets that are shorter",
+CACHE = "--start-up says how long a start takes"
+WITHOUT_EFFECT: dict[str, tuple[Any, str, *tuple[Edit, ...]]] = {
+    "spec.model.servedName": ("other", "a name in the API"),
+    "spec.model.cache.claim": ("weights", CACHE),
+    "spec.model.cache.hostPath": ("/weights", CACHE),
+    "spec.model.cache.image": ("weights:1", CACHE),
+    "spec.model.cache.readOnly": (True, CACHE, ("spec.model.cache.claim", "weights")),
+    "spec.engine.type": (
+        "Emulated",
+        "--device and --model name what is simulated, also in an emulated engine's place",
+    ),
+    "spec.scheduling.maxQueueWait": (
+        "9s",
+        "simulate tells after the run whether requests waited longer "
+        "(test_simulated_wait_beyond_the_endpoints_is_told); a plan keeps targets that are shorter",
+    ),
+    "spec.slo.allowRequestTargets": (True, "no request of a load brings targets of its own"),
+    "spec.autoscaling.minInstances": (2, "--autoscale names the bounds", AUTOSCALING),
+    "spec.autoscaling.maxInstances": (9, "--autoscale names the bounds", AUTOSCALING),
 }
-"""Fields that change nothing in virtual time, and the reason."""
+"""Fields that change nothing in virtual time, another value of each, and the reason."""
+
+ELSEWHERE = {
+    "spec.model.source": "read_model reads the checkpoint's config.json",
+    "spec.slo.attainment": "the goal of a plan, and of the autoscaler",
+    "spec.slo.classes": "the requests carry them "
+    "(test_simulated_classes_are_judged_by_their_own_targets)",
+    "spec.autoscaling.stabilization.up": "AutoscaleOptions.limits",
+    "spec.autoscaling.stabilization.down": "AutoscaleOptions.limits "
+    "(test_simulate_autoscaled_takes_the_windows_of_the_manifest)",
+}
+"""Fields that count in a simulation but are no part of its scenario, and where."""
 
 
 def leaves(path: str) -> Iterator[str]:
@@ -86,7 +123,7 @@ def simulated(*edits: Edit, model: str = "OPT-13B") -> SimulatedDeployment:
 
 
 def test_each_field_is_honoured_told_or_refused_or_has_a_reason() -> None:
-    tables = (HONOURED, TOLD, REFUSED, WITHOUT_EFFECT)
+    tables = (HONOURED, TOLD, REFUSED, WITHOUT_EFFECT, ELSEWHERE)
     listed = [path for table in tables for path in table]
     assert sorted(listed) == sorted(path for part in PARTS for path in leaves(part))
 
@@ -94,7 +131,7 @@ def test_each_field_is_honoured_told_or_refused_or_has_a_reason() -> None:
 @pytest.mark.parametrize("path", HONOURED)
 def test_honoured_field_changes_what_is_simulated(path: str) -> None:
     value, *others = HONOURED[path]
-    with_it, without = simulated((path, value), *others), simulated(*others)
+    with_it, without = simulated(*others, (path, value)), simulated(*others)
     assert with_it.scenario() != without.scenario()
     if path != "spec.scheduling.ordering":
         is_decided = path in DECIDED_BY_PLAN
@@ -125,9 +162,10 @@ def test_field_that_cannot_be_simulated_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("path", WITHOUT_EFFECT)
 def test_field_without_effect_changes_nothing(path: str) -> None:
-    value = {"spec.engine.type": "Emulated", "spec.scheduling.maxQueueWait": "9s"}[path]
-    assert simulated((path, value)).scenario() == simulated().scenario()
-    assert simulated((path, value)).to_plan() == simulated().to_plan()
+    value, _, *others = WITHOUT_EFFECT[path]
+    with_it, without = simulated(*others, (path, value)), simulated(*others)
+    assert with_it.scenario() == without.scenario()
+    assert with_it.to_plan() == without.to_plan()
 
 
 # -- hidden states
@@ -142,7 +180,6 @@ def hybrid(setting: str) -> Edit:
 
 
 SPECULATION = ("spec.engine.args.speculativeConfig", {"method": "mtp"})
-ADAPTERS = ("spec.model.adapters", [{"name": "sql", "source": "/sql"}])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +198,7 @@ ADAPTERS = ("spec.model.adapters", [{"name": "sql", "source": "/sql"}])
         ("Llama3.1-8B", [strategy("aptserve")], HybridCache.NEVER),
         ("Qwen-14B", [strategy("aptserve")], HybridCache.NEVER),
         ("DeepSeek-V3", [strategy("aptserve")], HybridCache.NEVER),
-        ("OPT-13B", [strategy("aptserve"), ADAPTERS], HybridCache.NEVER),
+        ("OPT-13B", [strategy("aptserve"), ("spec.model.adapters", ADAPTERS)], HybridCache.NEVER),
         ("OPT-13B", [strategy("aptserve"), SPECULATION], HybridCache.NEVER),
         (
             "OPT-13B",
