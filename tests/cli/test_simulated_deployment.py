@@ -1,4 +1,4 @@
-"""No field of a manifest's engine and scheduling is left out of a simulation without a word."""
+"""Simulations leave out no field of a manifest without a word."""
 
 import json
 from collections.abc import Iterator

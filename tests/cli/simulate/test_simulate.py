@@ -337,7 +337,7 @@ def test_simulated_chunks_are_those_of_the_manifest(manifest, run, tmp_path):
 
 
 def test_simulated_hidden_states_are_those_of_the_manifest(manifest, run, tmp_path):
-    """With room for a few requests, hidden states let more of them run at a time."""
+    """Hidden states let more requests run at a time where the cache has room for a few."""
     found = {}
     for setting in ("On", "Off"):
         document = yaml.safe_load(manifest.read_text())

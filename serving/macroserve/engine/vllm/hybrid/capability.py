@@ -1,4 +1,4 @@
-"""What vLLM tells of a model and its engine decides whether they can keep hidden states."""
+"""vLLM tells of a model and its engine whether they can keep hidden states."""
 
 from torch import nn
 from vllm.config import VllmConfig
