@@ -43,12 +43,17 @@ def make_cell(make_config, make_latency):
         inside=FAST,
         network=FAST,
         token_bytes=1e4,
+        prefill_step_s=None,
         **fields,
     ):
         config = replace(make_config(**fields), strategy=DISAGGREGATED[name])
         engine = InstanceSpec.known(config, make_latency())
+        prefills = None
+        if prefill_step_s is not None:
+            prefills = replace(engine, execution_time_s=lambda *batch: prefill_step_s)
+        topology = Topology(2, inside, network)
         return disaggregated_cell(
-            engine, instances, ratio, Topology(2, inside, network), token_bytes
+            engine, instances, ratio, topology, token_bytes, prefill_spec=prefills
         )
 
     return build
@@ -117,3 +122,12 @@ def test_kv_cache_stays_until_its_receiver_has_room(make_cell, ends):
 def test_response_of_one_token_needs_no_transfer(make_cell, ends):
     make_cell(network=SLOW).serve([Arrival(1.0, 1000, 1)])
     assert ends["request-0"].last_s == ends["request-0"].first_s
+
+
+def test_prefills_alone_run_on_their_own_device(make_cell, ends):
+    make_cell().serve([Arrival(1.0, 400, 10)])
+    same = ends.pop("request-0")
+    make_cell(prefill_step_s=0.5).serve([Arrival(1.0, 400, 10)])
+    other = ends["request-0"]
+    assert other.first_s == 1.5 > same.first_s
+    assert list(other.gaps_s[1:]) == pytest.approx(list(same.gaps_s[1:]))

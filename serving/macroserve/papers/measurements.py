@@ -219,6 +219,10 @@ class Metric(Enum):
     THROUGHPUT = "requests/s"
     LATE_TTFT = "P99 of TTFT in s"
     TPOT = "mean TPOT in s"
+    FORWARD_SIZE = "tokens of a step"
+    FORWARD_TOKENS = "tokens per second of an instance"
+    PREEMPTIONS = "preemptions per request"
+    WITHOUT_END = "share of the steps that end no response"
 
     def of(self, outcome: RunResult) -> float:
         match self:
@@ -236,6 +240,14 @@ class Metric(Enum):
                 return _percentile(outcome.results, _LATENCIES["TTFT"], 99)
             case Metric.TPOT:
                 return mean(map(_LATENCIES["TPOT"], outcome.results))
+            case Metric.FORWARD_SIZE:
+                return outcome.forward_size
+            case Metric.FORWARD_TOKENS:
+                return outcome.forward_tokens_per_s
+            case Metric.PREEMPTIONS:
+                return outcome.preemptions_per_request
+            case Metric.WITHOUT_END:
+                return outcome.share_without_end
 
 
 @dataclass(frozen=True, slots=True)

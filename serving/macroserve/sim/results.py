@@ -11,6 +11,7 @@ from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
 from macroserve.sim.device import SimRequest
+from macroserve.sim.step_totals import StepTotals
 
 QUARTERS = 4
 
@@ -80,6 +81,10 @@ class RunResult:
     end."""
     prefix_cache_hit_ratio: float = 0.0
     """Share of the prompt tokens begun that the prefix caches had; warm-up included."""
+    steps: tuple[StepTotals, ...] = ()
+    """Totals of each instance's steps that ended within ``steps_s``, if the run went to the end."""
+    steps_s: float = 0.0
+    """Seconds from the first request that counts to the last arrival."""
     one_cache_hit_ratio: float | None = None
     """Share of the prompt tokens that one cache as large as all instances' together would have had,
     in order of arrival, warm-up included; None unless there are prefix caches and the run went to
@@ -136,6 +141,29 @@ class RunResult:
         served = [result for result in self.results if not result.refused]
         ended_s = max(result.arrival_s + result.completion_s for result in served)
         return len(served) / (ended_s - min(result.arrival_s for result in served))
+
+    @property
+    def forward_size(self) -> float:
+        """Return the mean tokens of a step, prompts and decodes together. Needs a step."""
+        return sum(each.num_tokens for each in self.steps) / sum(each.num for each in self.steps)
+
+    @property
+    def forward_tokens_per_s(self) -> float:
+        """Return the tokens that an instance takes through the model per second, in the mean of the
+        instances. Needs a step."""
+        return sum(each.num_tokens for each in self.steps) / len(self.steps) / self.steps_s
+
+    @property
+    def preemptions_per_request(self) -> float:
+        """Return how often a request gave up its cache, in the mean. Needs a request."""
+        return sum(each.num_preempted for each in self.steps) / self.requests
+
+    @property
+    def share_without_end(self) -> float:
+        """Return the share of the steps in which no response ended. Needs a step."""
+        return sum(each.num_without_end for each in self.steps) / sum(
+            each.num for each in self.steps
+        )
 
     @property
     def by_size(self) -> tuple[float, ...]:

@@ -48,14 +48,20 @@ class Router(ABC):
 
 
 class CellRouter(Router):
-    """The router of a single cell, with one instance for each of ``pools``."""
+    """The router of a single cell, with one instance for each of ``pools``.
 
-    def __init__(self, spec: InstanceSpec, pools: Sequence[Pool]) -> None:
+    high_spec: spec of the HP instances; None if it is ``spec``.
+    """
+
+    def __init__(
+        self, spec: InstanceSpec, pools: Sequence[Pool], high_spec: InstanceSpec | None = None
+    ) -> None:
         super().__init__()
         self._ledger = CellLedger(spec.config.strategy)
         for index, pool in enumerate(pools):
             name = f"instance-{index}"
-            instance = SimulatedInstance(name, pool, spec)
+            of_pool = high_spec if high_spec and pool is Pool.HP else spec
+            instance = SimulatedInstance(name, pool, of_pool)
             self.instances[name] = instance
             self._ledger.add(name, pool, spec.config.max_num_seqs)
             self.report(instance, 0.0)

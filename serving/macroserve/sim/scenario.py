@@ -58,6 +58,8 @@ class ClusterSpec:
         left.
     topology: nodes and links over which instances send KV caches, for strategies that send them.
     stages: stages of an instance, each with a share of the layers; all on one node.
+    prefill_device: device of the instances that prefill, where it is another, for strategies that
+        send KV caches.
     """
 
     model: ModelShape
@@ -73,6 +75,7 @@ class ClusterSpec:
     host: Host = VLLM_HOST
     topology: Topology | None = None
     stages: int = 1
+    prefill_device: Device | None = None
 
     @property
     def num_devices(self) -> int:
@@ -226,8 +229,11 @@ class Scenario:
         Raises ValueError where the model does not fit, or where no link carries the caches that the
         strategy moves.
         """
-        spec = self.instance_spec(arrivals, seed)
-        return self._simulation(spec, trace).serve(
+        spec, prefill_spec = self.instance_spec(arrivals, seed), None
+        if self.cluster.prefill_device is not None:
+            cluster = replace(self.cluster, device=self.cluster.prefill_device)
+            prefill_spec = replace(self, cluster=cluster).instance_spec(arrivals, seed)
+        return self._simulation(spec, prefill_spec, trace).serve(
             arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
         )
 
@@ -248,7 +254,9 @@ class Scenario:
         keeps_others = self.strategy.keeps_hidden or self.strategy.moves_kv
         return replace(spec, shares_prefixes=shares and not keeps_others)
 
-    def _simulation(self, spec: InstanceSpec, trace: Trace | None) -> Simulation:
+    def _simulation(
+        self, spec: InstanceSpec, prefill_spec: InstanceSpec | None, trace: Trace | None
+    ) -> Simulation:
         cluster, ratio = self.cluster, self.high_priority_ratio
         if not self.strategy.moves_kv:
             bounds, num = self.bounds, cluster.num_instances
@@ -262,5 +270,11 @@ class Scenario:
             raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
         kv_bytes = cluster.shape.kv_bytes_per_token
         return disaggregated_cell(
-            spec, cluster.num_instances, ratio, cluster.topology, kv_bytes, trace=trace
+            spec,
+            cluster.num_instances,
+            ratio,
+            cluster.topology,
+            kv_bytes,
+            prefill_spec=prefill_spec,
+            trace=trace,
         )

@@ -22,6 +22,7 @@ from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.sim.router import CellRouter, Router, cell_pools
+from macroserve.sim.step_totals import StepTotals
 from macroserve.sim.topology import KvTransfers, Topology
 from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import Arrival
@@ -82,6 +83,8 @@ class Simulation:
         self._results = ResultCollector(0)
         self._kv_uses: list[float] | None = None
         """Use of the caches as each request arrived, where it is sampled."""
+        self._steps: dict[str, StepTotals] = {}
+        """Totals by instance, of the steps that ended since they count; empty while none does."""
         self._one_cache: OneCache | None = None
         """Cache to compare the instances' prefix caches with, where it is wanted."""
         self._conversations: dict[str, ArrivalDue] = {}
@@ -115,10 +118,15 @@ class Simulation:
             if self._is_over:
                 break
             self._arrive(ArrivalDue(arrival, index, 0, index >= num_before))
+            if stop.to_the_end and index == num_before:
+                self._steps = dict.fromkeys(self.router.instances, StepTotals())
+        steps, self._steps = self._steps, {}
         self._run_until(inf)
         return replace(
             self._results.outcome,
             kv_use=fmean(self._kv_uses) if self._kv_uses else 0.0,
+            steps=tuple(steps.values()),
+            steps_s=arrivals[-1].at_s - arrivals[num_before].at_s if steps else 0.0,
             prefix_cache_hit_ratio=self.router.prefix_cache_hit_ratio,
             one_cache_hit_ratio=self._one_cache.hit_ratio if self._one_cache else None,
         )
@@ -250,6 +258,8 @@ class Simulation:
             return
         for request in outcome.finished:
             self._end(request)
+        if so_far := self._steps.get(instance.name):
+            self._steps[instance.name] = so_far.plus(outcome)
         if self._trace is not None:
             self._trace.stepped(instance.name, outcome)
         self.router.report(instance, outcome.end_s)
@@ -318,15 +328,17 @@ def disaggregated_cell(
     topology: Topology,
     kv_bytes_per_token: float,
     *,
+    prefill_spec: InstanceSpec | None = None,
     trace: Trace | None = None,
 ) -> Simulation:
     """Return a simulation of a cell whose instances prefill or decode, as the strategy's
     ``transfer`` says.
 
     prefill_ratio: Share of the instances that prefill; of each node's, where caches stay in it.
+    prefill_spec: Spec of the instances that prefill; None if it is that of the others.
     """
     transfers = KvTransfers(topology, spec.config.strategy.transfer)
     pools = handover_pools(transfers, num_instances, prefill_ratio)
-    router = CellRouter(spec, pools)
+    router = CellRouter(spec, pools, prefill_spec)
     handover = KvHandover(transfers, kv_bytes_per_token, router)
     return Simulation(router, spec.config, handover=handover, trace=trace)
