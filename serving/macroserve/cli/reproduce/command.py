@@ -24,7 +24,7 @@ FIGURE_NAMES = {
     "autoscaling": ("llm-d", "start-up", "bursts", "azure"),
     "econoserve": (
         *("rate", "latency", "utilisation", "devices", "ablation"),
-        *("satisfaction", "overhead", "sensitivity"),
+        *("schedulers", "satisfaction", "overhead", "sensitivity"),
     ),
     "ecoserve": ("goodput", "attainment", "static-scaling", "dynamic-scaling", "pipelines"),
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),

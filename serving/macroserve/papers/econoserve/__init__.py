@@ -7,6 +7,7 @@ from macroserve.papers.econoserve import (
     overhead,
     rate,
     satisfaction,
+    schedulers,
     sensitivity,
     utilisation,
 )
@@ -17,6 +18,7 @@ FIGURES = {
     "utilisation": utilisation.FIGURE,
     "devices": devices.FIGURE,
     "ablation": ablation.FIGURE,
+    "schedulers": schedulers.FIGURE,
     "satisfaction": satisfaction.FIGURE,
     "overhead": overhead.FIGURE,
     "sensitivity": sensitivity.FIGURE,

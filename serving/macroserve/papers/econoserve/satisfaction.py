@@ -6,6 +6,7 @@ from macroserve.papers.econoserve.cases import (
     DISTSERVE,
     MODELS,
     ORCA,
+    RATES,
     TRACES,
     VARIANTS,
     Model,
@@ -24,14 +25,6 @@ SYSTEMS = {
         for name in ("prefill-first", "sarathi", "econoserve", "econoserve, an oracle")
     },
 }
-
-RATES = {
-    "OPT-13B": (36.0, 2.5, 0.28),
-    "Llama-33B": (20.0, 1.5, 0.2),
-    "OPT-175B": (20.0, 5.0, 0.5),
-}
-"""Requests per second of each trace. The paper's are 36, 28 and 1.2, of which all systems would
-miss nearly all requests of the last two here."""
 
 HIGHER = {
     "OPT-13B": {
@@ -65,11 +58,11 @@ SHARES = {
     (model, trace, name): Attainment(
         f"satisfaction {model.name} {trace.workload} {name}",
         experiment(model, trace, variant, slo_rule=Completed.of(model, trace)),
-        rate,
+        RATES[model.name][trace.workload],
         trace.duration_s,
     )
     for model in MODELS
-    for trace, rate in zip(TRACES, RATES[model.name], strict=True)
+    for trace in TRACES
     for name, variant in SYSTEMS.items()
 }
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from macroserve.core.tuning import DEFAULT_TUNING, Tuning
-from macroserve.papers.econoserve.ablation import RATES
 from macroserve.papers.econoserve.cases import (
     MODELS,
+    RATES,
     SCALE,
     TRACES,
     WITH_ALL,
@@ -58,7 +58,7 @@ def _served(key: str, trace: Trace, scale: float, tuning: Tuning) -> Served:
     base = experiment(MODEL, trace, WITH_ALL, slo_rule=Completed.of(MODEL, trace, scale))
     scenario = replace(base.scenario, slo=targets(MODEL, trace, scale), tuning=tuning)
     tried = replace(base, scenario=scenario)
-    return Served(key, tried, RATES[trace.workload], trace.duration_s, METRICS)
+    return Served(key, tried, RATES[MODEL.name][trace.workload], trace.duration_s, METRICS)
 
 
 BY_SCALE = {
