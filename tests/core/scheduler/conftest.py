@@ -14,7 +14,7 @@ from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import BlockLedger
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.core.scheduler.estimators import WINDOW_S, Inflow, LengthPredictor
 from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
@@ -134,6 +134,7 @@ def make_step(make_config, make_sequence):
         arrived ``begun_s`` ago.
     prefilled_s: time since the last prefill, seconds.
     inflow: arriving tokens per second.
+    tightest_s: tightest TTFT target of the requests that arrived of late, seconds.
     """
 
     def build(
@@ -151,6 +152,7 @@ def make_step(make_config, make_sequence):
         prefilled_s=0.1,
         pace_s=0.0,
         inflow=0.0,
+        tightest_s=SLO.ttft_s,
         batch_s=0.02,
         num_blocks=4096,
         lengths=(),
@@ -163,7 +165,8 @@ def make_step(make_config, make_sequence):
         blocks = BlockLedger(num_blocks, config.block_size, config.hidden_states_per_block)
         running = Running(blocks, pause_when_full=config.strategy.exact_kv)
         queue = WaitingQueue(config.strategy.ordering)
-        predictor = LengthPredictor()
+        predictor, arrived = LengthPredictor(), Inflow()
+        arrived.add(inflow * WINDOW_S, tightest_s, NOW)
         for length in lengths:
             predictor.observe(make_sequence().request, length)
         ordinals = count()
@@ -201,7 +204,7 @@ def make_step(make_config, make_sequence):
                 prefilled_s=NOW - prefilled_s,
                 pace_s=pace_s,
                 decode_s=running.decoding.step_s(latency),
-                inflow_tokens_per_s=inflow,
+                inflow=arrived,
                 preempted=preempted,
             )
         )

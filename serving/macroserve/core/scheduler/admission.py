@@ -30,6 +30,7 @@ class Admission:
         max_num_seqs: int | None = None,
         held_back_blocks: int = 0,
         least_tokens: int = 1,
+        urgent_tokens: int = 0,
         chosen: Mapping[Sequence, CacheKind] | None = None,
     ) -> list[Pick]:
         """Return prefills of at most ``num_tokens`` in all: begun prompts first, then in queue
@@ -40,6 +41,7 @@ class Admission:
         beside ``held_back_blocks``: later ones could keep it out for ever. Nor does a prompt begin
         with a piece of less than ``least_tokens``, or without a slot for its adapter.
 
+        urgent_tokens: tokens among ``num_tokens`` that no patient prompt gets.
         chosen: the only waiting requests to begin, in this order and with these caches.
         """
         picks: list[Pick] = []
@@ -57,14 +59,17 @@ class Admission:
                 needed, hit = self.reservation(seq, cache), self._inputs.hit(seq)
                 num_before = hit.num_tokens
                 if not seats or needed - hit.num_held_blocks > blocks:
-                    picks += self._begun(num_tokens, {pick.seq for pick in picks})
+                    others = {pick.seq for pick in picks}
+                    picks += self._begun(num_tokens, urgent_tokens, others)
                     break
             share = seq.num_prompt - num_before
-            if share > num_tokens:
+            most = self._most(seq, num_tokens, urgent_tokens)
+            if share > most:
                 least = least_tokens if seq.state is State.WAITING else 1
-                if num_tokens < least or (whole and share <= config.max_batch_tokens):
+                if most < least or (whole and share <= config.max_batch_tokens):
                     break
-                share = self._piece(num_before, share, num_tokens, is_first=not picks)
+                num_tokens = most  # the batch ends with the piece
+                share = self._piece(num_before, share, most, is_first=not picks)
                 if not share:
                     break
             if seq.state is State.WAITING:
@@ -133,13 +138,21 @@ class Admission:
         shortest = min(num_left, unit - num_before % unit)
         return shortest if is_first and shortest <= room else 0
 
-    def _begun(self, num_tokens: int, others: Container[Sequence]) -> Iterator[Pick]:
+    def _most(self, seq: Sequence, num_tokens: int, urgent_tokens: int) -> int:
+        """Return the tokens that a prompt may get of the ``num_tokens`` that are left."""
+        is_patient = urgent_tokens and self._inputs.is_patient(seq)
+        return num_tokens - urgent_tokens if is_patient else num_tokens
+
+    def _begun(
+        self, num_tokens: int, urgent_tokens: int, others: Container[Sequence]
+    ) -> Iterator[Pick]:
         """Yield prompts under way except ``others``: they have seats and memory."""
         for seq in self._inputs.running.prefilling.values():
-            if num_tokens > 0 and seq not in others:
+            most = self._most(seq, num_tokens, urgent_tokens)
+            if most > 0 and seq not in others:
                 share = seq.num_to_prefill
-                if share > num_tokens:
-                    share = self._piece(seq.num_computed, share, num_tokens, is_first=not others)
+                if share > most:
+                    share = self._piece(seq.num_computed, share, most, is_first=not others)
                 if share:
                     yield Pick(seq, share, seq.num_computed, cache=seq.cache)
                 num_tokens -= share

@@ -8,7 +8,7 @@ responses predict much less.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from math import exp
+from math import exp, inf
 
 from macroserve.core.request import Request
 
@@ -109,17 +109,35 @@ def _first_prompt(request: Request) -> int:
 WINDOW_S = 30.0
 """Time constant of the exponentially weighted rate, seconds."""
 
+TARGETS_S = 60.0
+"""Time for which the TTFT target of an arrival counts, seconds: a class that sends a request a
+minute is expected to send another."""
+
 
 class Inflow:
-    """The inflow is the recent rate of arriving prompt and response tokens."""
+    """The inflow is the recent rate of arriving prompt and response tokens, and the tightest of the
+    requests' TTFT targets."""
 
     def __init__(self) -> None:
         self._num_tokens = 0.0
         self._as_of_s = 0.0
+        self._targets_s: deque[tuple[float, float]] = deque()
+        """TTFT target and arrival of each request that no later one has as tight a target as."""
 
-    def add(self, num_tokens: int, now: float) -> None:
+    def add(self, num_tokens: int, ttft_s: float, now: float) -> None:
+        """Add a request that arrives ``now``, no earlier than the ones before."""
         self._num_tokens = self._left(now) + num_tokens
         self._as_of_s = now
+        while self._targets_s and self._targets_s[-1][0] >= ttft_s:
+            self._targets_s.pop()
+        while self._targets_s and self._targets_s[0][1] < now - TARGETS_S:
+            self._targets_s.popleft()
+        self._targets_s.append((ttft_s, now))
+
+    def min_ttft_s(self, now: float) -> float:
+        """Return the tightest TTFT target of the last ``TARGETS_S``, seconds; infinite without
+        arrivals."""
+        return next((ttft_s for ttft_s, at_s in self._targets_s if at_s >= now - TARGETS_S), inf)
 
     def tokens_per_s(self, now: float) -> float:
         return self._left(now) / WINDOW_S

@@ -11,7 +11,7 @@ from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.config import OVERDUE_TTFTS, InstanceConfig
 from macroserve.core.scheduler.decoding import Decoding
 from macroserve.core.scheduler.engine_cache import MISS, EngineCache, Hit
-from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
@@ -113,8 +113,8 @@ class IterationInputs:
     """Recent mean time per token of the decodes, seconds."""
     decode_s: float
     """Predicted time of a step with all decodes and nothing else, seconds."""
-    inflow_tokens_per_s: float
-    """Prompt and response tokens of arriving requests, per second."""
+    inflow: Inflow
+    """Requests that arrived of late."""
     preempted: Many[Sequence] = ()
     """Sequences that lost their cache in this iteration."""
     cache: EngineCache | None = None
@@ -158,6 +158,11 @@ class IterationInputs:
         as the instance's own target allows."""
         limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
         return self.prefilled_s < limit_s and self.overdue
+
+    def is_patient(self, seq: Sequence) -> bool:
+        """Return whether a prompt has a longer TTFT target than another request that arrived of
+        late."""
+        return seq.request.slo.ttft_s > self.inflow.min_ttft_s(self.now)
 
     def hit(self, seq: Sequence) -> Hit:
         """Return what the prefix cache has of a waiting prompt.

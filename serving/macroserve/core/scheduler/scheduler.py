@@ -98,7 +98,7 @@ class InstanceScheduler:
         seq = Sequence(request, self._num_added, expected, 0.0, 0.0, memory_s, sure)
         self._costs.arrive(seq)
         self._num_added += 1
-        self._inflow.add(request.num_prompt_tokens + expected, now)
+        self._inflow.add(request.num_prompt_tokens + expected, request.slo.ttft_s, now)
         self.sequences[request.request_id] = seq
         self.waiting.add(seq)
         self._phase.prefill_s += seq.prefill_s
@@ -189,7 +189,7 @@ class InstanceScheduler:
             prefilled_s=self._prefilled_s,
             pace_s=self.averages.pace_s / self.running.decoding.speculation.emitted,
             decode_s=self.running.decoding.step_s(self.latency),
-            inflow_tokens_per_s=self._inflow.tokens_per_s(now),
+            inflow=self._inflow,
             preempted=preempted,
             cache=self._cache,
         )

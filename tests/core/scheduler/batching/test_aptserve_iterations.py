@@ -9,7 +9,7 @@ from macroserve.core.request import Slo
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
-from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.waiting import WaitingQueue
@@ -104,7 +104,7 @@ def decide(make_config, make_sequence, make_latency):
             prefilled_s=NOW,
             pace_s=0.0,
             decode_s=held.decoding.step_s(latency),
-            inflow_tokens_per_s=0.0,
+            inflow=Inflow(),
         )
         plan = config.strategy.batch(inputs, Admission(inputs, Candidates(inputs)))
         return Outcome(

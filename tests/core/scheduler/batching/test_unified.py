@@ -1,7 +1,9 @@
 """Decision tables list what the unified strategy prefills beside decodes."""
 
+from math import inf
+
 import pytest
-from support.linear_latency import LinearLatency
+from support.linear_latency import NOW, LinearLatency
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
@@ -158,6 +160,68 @@ def test_unified_batch_keeps_memory_for_growing_decodes(compose, spare, admitted
         "unified", [1.0] * 5, [100], num_blocks=5 * 2 + 8 + spare, max_num_seqs=32
     )
     assert bool(picks) is admitted
+
+
+@pytest.mark.parametrize(
+    ("case", "tokens"),
+    [
+        # Four TPOT targets for all, as above, if no other request has a tighter TTFT target.
+        ({}, 360),
+        ({"tightest_s": 2.0}, 360),
+        ({"tightest_s": inf}, 360),
+        # A tenth of a tighter one: 90 ms, of which decodes take 40; or twice as long as these.
+        ({"tightest_s": 0.9}, 50),
+        ({"tightest_s": 0.5}, 40),
+        ({"tightest_s": 0.001}, 40),
+        ({"tightest_s": 0.9, "latency": LinearLatency(0.02, 1.125)}, 40),
+        # What the decodes have saved pays for less.
+        ({"tightest_s": 0.9, "saved": -0.08, "begun": [900]}, 20),
+        # A piece to begin with, or an eighth of what is computed.
+        ({"tightest_s": 0.5, "decodes": 1}, 32),
+        ({"tightest_s": 0.5, "begun": [900], "begun_tokens": 800}, 100),
+        # Nothing decodes: 20 ms for the batch.
+        ({"tightest_s": 0.9, "decodes": 0}, 70),
+        ({"tightest_s": 0.1, "decodes": 0}, 32),
+        ({"decodes": 0}, 512),
+        # Seats are taken: the prompt under way is as patient.
+        ({"tightest_s": 0.9, "begun": [900], "max_num_seqs": 11}, 50),
+        # It is starved: nothing was prefilled for two targets.
+        ({"tightest_s": 0.5, "begun": [900], "begun_s": 2.1, "prefilled_s": 2.1}, 502),
+    ],
+)
+def test_unified_batch_keeps_steps_of_patient_prompts_short(compose, case, tokens):
+    case = {"waiting": [900], "max_num_seqs": 128, **case}
+    if "begun" in case and case["max_num_seqs"] > 11:
+        case["waiting"] = []
+    decoding = [case.pop("saved", 5.0)] * case.pop("decodes", 10)
+    _, picks, _, _ = compose("unified", decoding, **case)
+    assert sum(n for _, n in picks) == tokens
+
+
+@pytest.mark.parametrize(
+    ("urgent", "patient", "cost_s", "expected"),
+    [
+        # 360 ms for the urgent one; the patient one goes on until the step takes 80.
+        (10, 300, 0.2, [("urgent", 10), ("b0", 30)]),
+        (40, 300, 0.2, [("urgent", 40)]),
+        (100, 300, 0.2, [("urgent", 100)]),
+        (900, 300, 0.2, [("urgent", 360)]),
+        # Both are in time, in whatever order. A batch ends with the piece of a prompt.
+        (10, 20, 0.1, [("b0", 20), ("urgent", 10)]),
+        (10, 300, 0.1, [("b0", 40)]),
+    ],
+)
+def test_unified_batch_gives_patient_prompts_what_urgent_ones_leave(
+    make_step, make_sequence, urgent, patient, cost_s, expected
+):
+    step = make_step(
+        "unified", [5.0] * 10, begun=[patient], begun_s=0.6, tightest_s=0.5, max_num_seqs=128
+    )
+    slo = Slo(0.5, 0.1)
+    step.inputs.waiting.add(
+        make_sequence("urgent", 99, arrival_s=NOW - 0.2, prompt=urgent, slo=slo, cost_s=cost_s)
+    )
+    assert [(p.seq.request_id, p.num_tokens) for p in step.plan().picks] == expected
 
 
 def test_unified_batch_without_decodes_prefills_all_it_can(compose):

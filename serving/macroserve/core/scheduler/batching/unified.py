@@ -10,6 +10,8 @@ tenth of the steps have (``core/step_error.py``). A response that meets its targ
 misses it half of the time.
 """
 
+from math import ceil
+
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
@@ -57,6 +59,16 @@ more requests begin than can end, and some lose their cache half way; with more,
 """
 
 
+PATIENT_SHARE = 0.1
+"""Share of the tightest TTFT target of late up to which prompts with longer ones make a step
+longer: a request that comes during a step waits for its end. With less, the tightest class attains
+more, and the others much less."""
+
+PATIENT_STEPS = 2.0
+"""Longest step with such prompts, relative to its decodes alone, if that is longer: they get half
+of the time at least, however tight a target is."""
+
+
 def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Run all decodes in every batch, and the prefill that their saved time pays for.
 
@@ -64,7 +76,8 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """
     decodes, limit = tuple(inputs.decoding), inputs.config.max_batch_tokens
     if not decodes:
-        return Plan(admission.pick(limit), (), "nothing to decode")
+        urgent = max(0, limit - _patient_tokens(inputs))
+        return Plan(admission.pick(limit, urgent_tokens=urgent), (), "nothing to decode")
     left = limit - inputs.tokens_of(len(decodes))
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")
@@ -83,10 +96,12 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if inputs.decode_s < MAX_SAVING_DECODE * target_s and chunk < min(_least_piece(inputs), left):
         return Plan((), decodes, "saves time for a longer piece", slack_exhausted=True)
     growth = int(GROWTH_SHARE * inputs.running.blocks.mean_blocks_for(inputs.running.num_remaining))
+    num_tokens = min(chunk, left)
     picks = admission.pick(
-        min(chunk, left),
+        num_tokens,
         held_back_blocks=growth,
         least_tokens=MIN_PIECE_TOKENS,
+        urgent_tokens=max(0, num_tokens - _patient_tokens(inputs)),
     )
     return Plan(picks, decodes, "slack pays for prefill" if picks else "nothing to prefill")
 
@@ -96,6 +111,15 @@ def _least_piece(inputs: IterationInputs) -> float:
     begun = inputs.running.prefilling.values()
     pieces = [min(MIN_PIECE_SHARE * seq.num_computed, seq.num_to_prefill) for seq in begun]
     return max(pieces, default=0.0)
+
+
+def _patient_tokens(inputs: IterationInputs) -> int:
+    """Return the tokens of a step beyond which prompts get none whose TTFT target is longer than
+    another of late."""
+    longest_s = PATIENT_SHARE * inputs.inflow.min_ttft_s(inputs.now) / inputs.latency.error_factor
+    alone_s = max(inputs.decode_s, inputs.latency.prefill_s(1))
+    within = inputs.prefill_tokens_within(max(longest_s, PATIENT_STEPS * alone_s))
+    return max(within, MIN_PIECE_TOKENS, ceil(_least_piece(inputs)))
 
 
 def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
