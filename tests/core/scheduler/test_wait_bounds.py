@@ -123,6 +123,24 @@ def test_late_request_under_a_flood_is_served(make_scheduler, make_executor, mak
     assert "prompts have waited too long" not in reasons, "for others were prefilled"
 
 
+def test_patient_request_under_a_flood_of_urgent_ones_is_served(
+    make_scheduler, make_executor, make_request
+):
+    """A patient prompt gives way until it is overdue, and goes on in pieces beside the others."""
+    urgent, patient = Slo(0.3, 0.1), Slo(3.0, 1.0)
+    scheduler = make_scheduler(
+        "unified", slo=urgent, num_blocks=4000, max_num_seqs=256, overdue_after_s=5.0
+    )
+    executor = make_executor(scheduler, {"big": 2, "first": 20})
+    executor.add(make_request("first", 0.0, 300, 20, urgent))
+    executor.add(make_request("big", 0.0, 1000, 2, patient))
+    flood(executor, make_request, urgent, until_s=25.0)
+    assert "big" in executor.ended
+    assert executor.first_token_s["big"] > patient.ttft_s
+    pieces = [p for batch in executor.batches for p in batch.prefills if p.request_id == "big"]
+    assert len(pieces) > 3, "two batches have room for it"
+
+
 def test_long_request_behind_shorter_ones_is_served(make_scheduler, make_executor, make_request):
     """Shorter requests, some of which always wait, pass it until it has waited long enough."""
     slo = Slo(1e6, 1e6)
