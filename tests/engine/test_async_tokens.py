@@ -9,8 +9,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.scheduler.batching import unified
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
+from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -31,6 +34,9 @@ NUM_PAGES = 60
 MIN_AHEAD = 0.9
 """Least share of the steps that begin while another one is in flight."""
 
+
+LONGEST = "24"
+"""Id of the longest prompt, of 700 tokens, which is patient; vLLM appends to it."""
 
 NUM_STEPS = 30
 
@@ -76,6 +82,31 @@ def test_tokens_scheduled_ahead_equal_stock_vllm(
         in_flight = engine.policy.in_flight
         share = in_flight.num_ahead / in_flight.num_begun
         assert share >= MIN_AHEAD if is_async else share == 0
+
+
+def test_tokens_of_patient_prompts_in_short_steps_equal_stock_vllm(
+    is_async: bool,
+    settings: EngineSettings,
+    stock_tokens: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other class has so tight a target that each step gives a patient prompt a small piece."""
+    monkeypatch.setattr(unified, "PATIENT_STEPS", 0.0)
+    with offline_engine(instance_args(replace(settings, strategy="unified"))) as engine:
+        promise, pieces = engine.policy.promise, list[int]()
+
+        def watched(batch: Batch, taken: BatchResult) -> None:
+            of_longest = [n for name, n in taken.prefilled.items() if name.startswith(LONGEST)]
+            pieces.extend(of_longest)
+            promise(batch, taken)
+
+        engine.policy.promise = watched
+        for index, work in enumerate(workload()):
+            slo = replace(settings.slo, ttft_s=0.001) if index % 2 else settings.slo
+            tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
+            engine.add(str(index), *work, extra_args=tag.to_args())
+        assert engine.finish() == stock_tokens
+        assert len(pieces) > 4, "two batches have room for it"
 
 
 @pytest.fixture(scope="module", params=["sarathi", "unified", "econoserve"])
