@@ -166,7 +166,8 @@ def make_step(make_config, make_sequence):
         running = Running(blocks, pause_when_full=config.strategy.exact_kv)
         queue = WaitingQueue(config.strategy.ordering)
         predictor, arrived = LengthPredictor(), Inflow()
-        arrived.add(inflow * WINDOW_S, tightest_s, NOW)
+        arrived.add(inflow * WINDOW_S, config.slo.ttft_s, NOW)
+        arrived.add(0, tightest_s, NOW)
         for length in lengths:
             predictor.observe(make_sequence().request, length)
         ordinals = count()

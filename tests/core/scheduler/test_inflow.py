@@ -13,15 +13,15 @@ def test_inflow_of_a_steady_stream_approaches_its_rate():
     inflow = Inflow()
     for index in range(2000):
         inflow.add(50, 1.0, 0.1 * index)
-    assert inflow.tokens_per_s(200.0) == pytest.approx(500.0, rel=0.02)
+    assert inflow.coming_tokens(200.0) == pytest.approx(500.0, rel=0.02)
 
 
 def test_inflow_without_arrivals_fades():
     inflow = Inflow()
-    assert inflow.tokens_per_s(5.0) == 0.0
+    assert inflow.coming_tokens(5.0) == 0.0
     inflow.add(300, 1.0, 5.0)
-    assert inflow.tokens_per_s(5.0) == pytest.approx(300 / WINDOW_S)
-    assert inflow.tokens_per_s(5.0 + 10 * WINDOW_S) < 0.001
+    assert inflow.coming_tokens(5.0) == pytest.approx(300 / WINDOW_S)
+    assert inflow.coming_tokens(5.0 + 10 * WINDOW_S) < 0.001
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.floats(0, 60)), min_size=1))
@@ -31,7 +31,7 @@ def test_inflow_of_any_stream_is_at_most_all_tokens_per_window(stream):
         now += gap_s
         inflow.add(num_tokens, 1.0, now)
     total = sum(num_tokens for num_tokens, _ in stream)
-    assert 0 < inflow.tokens_per_s(now) <= total / WINDOW_S * (1 + 1e-9)
+    assert 0 < inflow.coming_tokens(now) <= total / WINDOW_S * (1 + 1e-9)
 
 
 @given(
@@ -47,3 +47,10 @@ def test_inflow_tells_the_tightest_target_of_the_last_minute(stream, later_s):
     now += later_s
     recent = [ttft_s for ttft_s, at_s in arrived if at_s >= now - TARGETS_S]
     assert inflow.min_ttft_s(now) == min(recent, default=inf)
+
+
+def test_inflow_of_two_classes_counts_each_for_its_own_target():
+    inflow = Inflow()
+    inflow.add(300, 1.0, 5.0)
+    inflow.add(300, 20.0, 5.0)
+    assert inflow.coming_tokens(5.0) == pytest.approx(300 * (1.0 + 20.0) / WINDOW_S)

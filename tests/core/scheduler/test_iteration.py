@@ -1,5 +1,6 @@
 """An iteration chooses among candidates: triage defers some, and memory is reserved for others."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -8,8 +9,10 @@ from support.linear_latency import NOW
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import RESERVED_TTFTS
+from macroserve.core.scheduler.estimators import WINDOW_S
 from macroserve.core.scheduler.iteration import Plan
 from macroserve.core.scheduler.sequence import State
+from macroserve.core.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize(
@@ -298,30 +301,44 @@ INTERACTIVE, BATCH = Slo(1.0, 0.05), Slo(30.0, 0.5)
 
 
 @pytest.mark.parametrize(
-    ("waited_s", "is_overdue"),
+    ("waited_s", "prefilled_s", "is_overdue", "is_starved"),
     [
-        ({INTERACTIVE: 1.9, BATCH: 59.0}, False),
-        ({INTERACTIVE: 2.1, BATCH: 1.0}, True),
-        ({INTERACTIVE: 0.1, BATCH: 61.0}, True),
+        ({INTERACTIVE: 1.9, BATCH: 59.0}, 90.0, False, False),
+        ({INTERACTIVE: 2.1, BATCH: 1.0}, 2.1, True, True),
+        ({INTERACTIVE: 2.1, BATCH: 1.0}, 1.9, True, False),
+        ({INTERACTIVE: 0.1, BATCH: 61.0}, 61.0, True, True),
+        # The interactive prompt is not overdue, and the other bears a longer time without prefill.
+        ({INTERACTIVE: 0.1, BATCH: 61.0}, 59.0, True, False),
+        ({BATCH: 61.0}, 59.0, True, False),
     ],
 )
-def test_prompt_is_overdue_by_its_own_target(make_step, make_sequence, waited_s, is_overdue):
-    step = make_step("unified", [1.0], prefilled_s=5.0)
+@pytest.mark.parametrize("default", [INTERACTIVE, BATCH], ids=["interactive", "batch"])
+def test_prompt_is_overdue_and_starved_by_its_own_target(
+    make_step, make_sequence, waited_s, prefilled_s, is_overdue, is_starved, default
+):
+    """The default class counts for neither."""
+    step = make_step("unified", [1.0], prefilled_s=prefilled_s, slo=default)
     queue = step.inputs.waiting
     for index, (slo, seconds) in enumerate(waited_s.items()):
         queue.add(make_sequence(f"w{index}", index, arrival_s=NOW - seconds, slo=slo))
-    assert step.inputs.overdue is step.inputs.starved is is_overdue
+    assert (step.inputs.overdue, step.inputs.starved) == (is_overdue, is_starved)
     for seq in [*queue]:
         queue.remove(seq)
-    assert not step.inputs.overdue
+    assert not (step.inputs.overdue or step.inputs.starved)
 
 
 def test_begun_prompt_is_overdue_by_its_own_target(make_step, make_sequence):
-    step = make_step("unified", [1.0])
+    step = make_step("unified", [1.0], prefilled_s=2.1, slo=BATCH)
     for name, slo, is_overdue in (("batch", BATCH, False), ("interactive", INTERACTIVE, True)):
         seq = make_sequence(name, arrival_s=NOW - 3.0, slo=slo)
         step.inputs.running.admit(seq, 2)
-        assert step.inputs.overdue is is_overdue
+        assert step.inputs.overdue is step.inputs.starved is is_overdue
+
+
+def test_resumed_prompt_is_starved_by_its_own_target(make_step, make_sequence):
+    step = make_step("unified", [1.0], prefilled_s=2.1, slo=BATCH)
+    step.inputs.waiting.add(make_sequence("w", arrival_s=NOW - 3.0, slo=INTERACTIVE, streamed=1))
+    assert step.inputs.starved
 
 
 def test_step_keeps_the_tightest_time_between_tokens_of_its_decodes(make_step, make_sequence):
@@ -338,3 +355,19 @@ def test_step_keeps_the_tightest_time_between_tokens_of_its_decodes(make_step, m
     assert with_none and steady < with_none
     step.inputs.running.remove(step.inputs.decoding["steady-0.06"], State.FINISHED)
     assert step.inputs.decoding.min_tbt_s == 0.09
+
+
+@pytest.mark.parametrize("default", [INTERACTIVE, BATCH], ids=["interactive", "batch"])
+def test_tokens_to_come_are_expected_within_the_targets_of_their_requests(
+    make_scheduler, make_request, default
+):
+    seen = []
+
+    def batch(inputs, admission):
+        seen.append(inputs.inflow.coming_tokens(inputs.now))
+        return Plan((), (), "looks at its inputs")
+
+    scheduler = make_scheduler(replace(STRATEGIES["unified"], batch=batch), slo=default)
+    scheduler.add_request(make_request("r", slo=BATCH, new=50), 0.0)
+    scheduler.schedule(0.0)
+    assert seen == [pytest.approx(150 * BATCH.ttft_s / WINDOW_S)]

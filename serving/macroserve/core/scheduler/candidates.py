@@ -172,7 +172,7 @@ class Candidates:
         if in_use > SPARE_LOAD:
             return False
         blocks = inputs.running.blocks
-        coming = RESERVED_TTFTS * inputs.config.slo.ttft_s * inputs.inflow.tokens_per_s(inputs.now)
+        coming = RESERVED_TTFTS * inputs.inflow.coming_tokens(inputs.now)
         return blocks.free >= min(
             coming / blocks.block_size, MAX_RESERVED_SHARE * blocks.num_blocks
         )

@@ -197,6 +197,12 @@ class Decoding:
         targets_s = self._tbts_s.items()
         return min((tbt_s for tbt_s, num in targets_s if num and tbt_s is not None), default=inf)
 
+    @property
+    def min_ttft_s(self) -> float:
+        """Return the tightest TTFT target, seconds; infinite if no sequence decodes."""
+        targets_s = (entry.seq.request.slo.ttft_s for entry in self._entries.values())
+        return min(targets_s, default=inf)
+
     def start_clocks(self, now: float) -> None:
         """Count the time per token from ``now`` for sequences with only their first token out."""
         for entry in self._fresh:

@@ -115,18 +115,18 @@ minute is expected to send another."""
 
 
 class Inflow:
-    """The inflow is the recent rate of arriving prompt and response tokens, and the tightest of the
-    requests' TTFT targets."""
+    """The inflow is the recent rate of arriving prompt and response tokens, for as long as the TTFT
+    target of their requests, and the tightest of these targets."""
 
     def __init__(self) -> None:
-        self._num_tokens = 0.0
+        self._token_seconds = 0.0
         self._as_of_s = 0.0
         self._targets_s: deque[tuple[float, float]] = deque()
         """TTFT target and arrival of each request that no later one has as tight a target as."""
 
     def add(self, num_tokens: int, ttft_s: float, now: float) -> None:
         """Add a request that arrives ``now``, no earlier than the ones before."""
-        self._num_tokens = self._left(now) + num_tokens
+        self._token_seconds = self._left(now) + num_tokens * ttft_s
         self._as_of_s = now
         while self._targets_s and self._targets_s[-1][0] >= ttft_s:
             self._targets_s.pop()
@@ -139,8 +139,10 @@ class Inflow:
         arrivals."""
         return next((ttft_s for ttft_s, at_s in self._targets_s if at_s >= now - TARGETS_S), inf)
 
-    def tokens_per_s(self, now: float) -> float:
+    def coming_tokens(self, now: float) -> float:
+        """Return the tokens that are expected to arrive within one TTFT target, each class of
+        requests with its own."""
         return self._left(now) / WINDOW_S
 
     def _left(self, now: float) -> float:
-        return self._num_tokens * exp((self._as_of_s - now) / WINDOW_S)
+        return self._token_seconds * exp((self._as_of_s - now) / WINDOW_S)

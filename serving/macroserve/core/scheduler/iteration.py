@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil
 from typing import NamedTuple
 
@@ -154,10 +155,19 @@ class IterationInputs:
 
     @property
     def starved(self) -> bool:
-        """Return whether some prompt has waited too long while no other was prefilled for as long
-        as the instance's own target allows."""
-        limit_s = self.now - OVERDUE_TTFTS * self.config.slo.ttft_s
-        return self.prefilled_s < limit_s and self.overdue
+        """Return whether some prompt has waited too long while no other was prefilled, both as
+        measured by its own target."""
+        now, begun = self.now, self.running.prefilling.values()
+
+        def no_prefill_within(ttft_s: float) -> bool:
+            return self.prefilled_s < now - OVERDUE_TTFTS * ttft_s
+
+        # Few targets tell for a long queue that a prefill was recent.
+        targets_s = [self.waiting.min_ttft_s, *[seq.request.slo.ttft_s for seq in begun]]
+        return no_prefill_within(min(targets_s)) and any(
+            seq.overdue_from_s < now and no_prefill_within(seq.request.slo.ttft_s)
+            for seq in chain(begun, self.waiting)
+        )
 
     def is_patient(self, seq: Sequence) -> bool:
         """Return whether a prompt has a longer TTFT target than another request that arrived of

@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop
+from itertools import chain
 from math import inf
 
 from macroserve.core.scheduler.sequence import Sequence
@@ -176,6 +177,12 @@ class WaitingQueue:
     def overdue_from_s(self) -> float:
         """Return when the first of them is overdue; infinite without any."""
         return self._overdue_from_s[0] if self._overdue_from_s else inf
+
+    @property
+    def min_ttft_s(self) -> float:
+        """Return the tightest TTFT target among them, seconds; infinite without any."""
+        resumed = [seq.request.slo.ttft_s for seq in self.resumed.seqs]
+        return min(chain(self._by_ttft, resumed), default=inf)
 
     def num_due_before(self, moment_s: float) -> int:
         """Return how many of ``by_deadline`` are due before a moment; they are late if the moment

@@ -4,6 +4,7 @@ import pytest
 from support.linear_latency import NOW
 
 from macroserve.core.batch import BatchKind
+from macroserve.core.request import Slo
 from macroserve.core.status import Phase, Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache
@@ -206,3 +207,29 @@ def test_begun_prompt_that_waits_too_long_is_overdue(compose, begun_s):
         assert kind is BatchKind.DECODE
     else:
         assert (kind, picks) == (BatchKind.PREFILL, [("b0", 300)])
+
+
+@pytest.mark.parametrize(
+    ("targets_s", "phase_s", "kind"),
+    [
+        ((1.0, 30.0), 0.9, BatchKind.PREFILL),
+        ((1.0, 30.0), 1.1, BatchKind.DECODE),
+        ((30.0,), 29.0, BatchKind.PREFILL),
+        ((30.0,), 31.0, BatchKind.DECODE),
+    ],
+)
+@pytest.mark.parametrize("default_s", [0.1, 100.0])
+def test_ecoserve_prefill_phase_lasts_for_the_tightest_ttft_that_waits(
+    make_step, make_sequence, targets_s, phase_s, kind, default_s
+):
+    """The default class does not count, nor do prompts, which do not wait for its end."""
+    step = make_step(
+        "ecoserve", waiting=[100], phase=Phase.PREFILL, phase_s=phase_s, slo=Slo(default_s, 0.1)
+    )
+    for index, ttft_s in enumerate(targets_s):
+        seq = make_sequence(f"d{index}", 9 + index, prompt=10, new=1000, slo=Slo(ttft_s, 0.1))
+        step.inputs.running.admit(seq, 2)
+        seq.emit(2, NOW)
+        seq.tpot_budget_until_s = NOW + 9.0
+        step.inputs.running.start_decoding(seq)
+    assert step.plan().kind is kind

@@ -56,12 +56,14 @@ def test_macro_decode_phase_runs_the_responses_that_get_memory(make, make_reques
     assert scheduler.sequences["r0"].tpot_budget_until_s == switched_s + PATIENT.tpot_s
 
 
-def test_macro_prefill_phase_ends_for_responses_that_wait_alone(make, make_request):
-    _, executor = make(strategy="macro", pool=Pool.LP, num_blocks=200, slo=Slo(1.0, 30.0))
-    for _ in range(2):
-        arrive(executor, make_request, 100)
+@pytest.mark.parametrize("ttft_s", [1.0, 20.0])
+def test_macro_prefill_phase_ends_for_responses_that_wait_alone(make, make_request, ttft_s):
+    """The phase lasts for a TTFT target of the first response, whatever that of the others."""
+    _, executor = make(strategy="macro", pool=Pool.LP, num_blocks=200, slo=Slo(9.0, 30.0))
+    for index, target_s in enumerate((ttft_s, 30.0)):
+        executor.add(make_request(f"r{index}", executor.now, 100, 100, Slo(target_s, 30.0)))
         assert executor.step().kind is BatchKind.PREFILL
-        executor.now += 0.6
+        executor.now += 0.55 * ttft_s
     arrive(executor, make_request, 100)
     assert executor.step().decodes == ("r0", "r1")
 

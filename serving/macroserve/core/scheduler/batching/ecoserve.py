@@ -38,7 +38,7 @@ def alternate(
         paid=bool(paid),
         overdue=inputs.overdue,
         spent=inputs.phase is Phase.PREFILL
-        and inputs.now - inputs.phase_since_s >= config.slo.ttft_s,
+        and inputs.now - inputs.phase_since_s >= _longest_phase_s(inputs),
     )
     if phase is Phase.PREFILL:
         if not inputs.decoding:
@@ -50,6 +50,13 @@ def alternate(
         if resume.seq.num_emitted == 1:
             resume.seq.tpot_budget_until_s = inputs.now
     return Plan((), inputs.decodes_with(resumes), reason, resumes)
+
+
+def _longest_phase_s(inputs: IterationInputs) -> float:
+    """Return the longest prefill phase, seconds: the tightest TTFT target of the responses that
+    wait for its end, since that wait belongs to TTFT (section 3.2)."""
+    paused = [seq.request.slo.ttft_s for seq in inputs.running.paused.values()]
+    return min([inputs.decoding.min_ttft_s, *paused])
 
 
 def _within(
