@@ -168,6 +168,10 @@ def test_ascendra_route_follows_pools_tickets_and_turns(
         ([lp("a"), lp("b", **BUSY), NO_TICKET[0]], FRESH, "b", "a", RouteReason.SATISFIES),
         ([lp("a", **BUSIER), lp("b", **BUSY)], FRESH, "a", "b", RouteReason.LEAST_WAIT),
         ([lp("a"), hp("h")], FRESH, "a", "h", RouteReason.TICKET),
+        # A ticket counts where the constraints hold. The slack is the mean.
+        ([lp("a"), hp("h", saved_tpot_mean_s=0.25)], FRESH, "a", "a", RouteReason.SATISFIES),
+        ([lp("a"), hp("h", saved_tpot_p10_s=0.25)], FRESH, "a", "h", RouteReason.TICKET),
+        ([lp("a"), hp("h", saved_tpot_mean_s=0.25)], OFFLOADED, "a", "h", RouteReason.URGENT),
         ([lp("a"), NO_TICKET[2]], OFFLOADED, "a", "h", RouteReason.URGENT),
         ([lp("a"), lp("b")], OFFLOADED, "b", "b", RouteReason.SATISFIES),
     ],
