@@ -90,7 +90,8 @@ def test_tokens_of_patient_prompts_in_short_steps_equal_stock_vllm(
     stock_tokens: dict[str, list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other class has so tight a target that each step gives a patient prompt a small piece."""
+    """No time of a step is for patient prompts, so that each step gives them a small piece."""
+    monkeypatch.setattr(unified, "PATIENT_SHARE", 0.0)
     monkeypatch.setattr(unified, "PATIENT_STEPS", 0.0)
     with offline_engine(instance_args(replace(settings, strategy="unified"))) as engine:
         promise, pieces = engine.policy.promise, list[int]()
@@ -101,8 +102,9 @@ def test_tokens_of_patient_prompts_in_short_steps_equal_stock_vllm(
             promise(batch, taken)
 
         engine.policy.promise = watched
+        tight = replace(settings.slo, ttft_s=settings.slo.ttft_s / 2)
         for index, work in enumerate(workload()):
-            slo = replace(settings.slo, ttft_s=0.001) if index % 2 else settings.slo
+            slo = tight if index % 2 else settings.slo
             tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
             engine.add(str(index), *work, extra_args=tag.to_args())
         assert engine.finish() == stock_tokens
