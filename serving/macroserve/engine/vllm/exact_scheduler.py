@@ -5,7 +5,7 @@ leaves no choice. Block allocation, loads from the memory of the host, sampling,
 outputs stay vLLM's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -17,6 +17,9 @@ from macroserve.core.batch import Batch
 
 class ExactScheduler(AsyncScheduler):
     """The scheduler schedules a given batch and nothing else."""
+
+    _pieces: Mapping[str, int] = {}
+    """Tokens of each begun prefill that the batch cuts."""
 
     def num_tokens_of(self, batch: Batch) -> int:
         """Return the tokens that the batch computes, drafted ones included."""
@@ -60,12 +63,19 @@ class ExactScheduler(AsyncScheduler):
         """Let vLLM schedule the batch and nothing else.
 
         vLLM takes running requests in order, then waiting ones, each as whole as the budget
-        allows; the batch has decodes first, then begun prefills, then new ones, and only its last
-        prefill may be cut, so the total budget determines every share.
+        allows: decodes first, then begun prefills, then new ones. Only the last prefill of the
+        batch may be cut, so the total budget determines every share; if that one is begun, it gets
+        no more than its piece, and new ones get the rest.
         """
         requests = self.requests
         prefills = [requests[p.request_id] for p in batch.prefills]
         begun = [r for r in prefills if r.status == RequestStatus.RUNNING]
+        self._pieces = {
+            p.request_id: p.num_tokens
+            for p, request in zip(batch.prefills, prefills, strict=True)
+            if request.status == RequestStatus.RUNNING
+            and request.num_computed_tokens + p.num_tokens < request.num_tokens
+        }
         beginning = [r for r in prefills if r.status != RequestStatus.RUNNING]
         chosen = [*(requests[request_id] for request_id in batch.decodes), *begun]
         held_running: list[Request] = []
@@ -96,3 +106,11 @@ class ExactScheduler(AsyncScheduler):
             held_waiting.prepend_requests(self.waiting)
             held_loading.prepend_requests(self.kv_holding_waiting)
             self.waiting, self.kv_holding_waiting = held_waiting, held_loading
+
+    def _reserve_prefill_lookahead(
+        self, request: Request, num_computed_tokens: int, num_new_tokens: int
+    ) -> int:
+        """Return the tokens that vLLM may schedule for a request, which it asks last of all its
+        bounds."""
+        num_tokens = min(num_new_tokens, self._pieces.get(request.request_id, num_new_tokens))
+        return super()._reserve_prefill_lookahead(request, num_computed_tokens, num_tokens)
