@@ -90,7 +90,7 @@ def test_tokens_of_patient_prompts_in_short_steps_equal_stock_vllm(
     stock_tokens: dict[str, list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No time of a step is for patient prompts, so that each step gives them a small piece."""
+    """A step has no time for patient prompts, so that each gives them a small piece."""
     monkeypatch.setattr(unified, "PATIENT_SHARE", 0.0)
     monkeypatch.setattr(unified, "PATIENT_STEPS", 0.0)
     with offline_engine(instance_args(replace(settings, strategy="unified"))) as engine:
