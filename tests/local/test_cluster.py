@@ -15,10 +15,13 @@ from macroserve.local import cluster as local_cluster
 from macroserve.local.cluster import ClusterOptions, LocalCluster
 from macroserve.local.devices import Devices
 from macroserve.local.manifest_file import engine_settings, loads
-from macroserve.local.part_process import KILLED, PartError
+from macroserve.local.part_process import KILLED, SILENT, PartError
 from macroserve.local.parts import IngressPart
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
+
+HANGS = "hangs"
+"""Cause of a start that does not end."""
 
 
 class Played:
@@ -61,6 +64,8 @@ class PlayedProcess:
     async def start(self, part: Any) -> InstanceIdentity | None:
         self.part = part
         if causes := self._failing.get(self.name):
+            if causes[0] == HANGS:
+                await self._ended.wait()
             self.fail(causes.pop(0))
             raise PartError(self._cause)
         return None
@@ -117,6 +122,15 @@ async def test_ingress_of_which_one_replica_does_not_start_is_not_deployed(
     with pytest.raises(DeployError, match=r"^no such key$"):
         await cluster.deploy_ingress()
     assert not any(process.alive for process in played.processes)
+
+
+async def test_ingress_of_which_one_replica_never_listens_is_not_deployed(
+    cluster: LocalCluster, played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_cluster, "INGRESS_START_TIMEOUT_S", 0.0)
+    played.failing["ingress-1"] = [HANGS]
+    with pytest.raises(DeployError, match=f"^{SILENT}$"):
+        await cluster.deploy_ingress()
 
 
 async def test_ingress_replica_that_ends_is_started_again_until_it_serves(

@@ -32,6 +32,8 @@ BACKOFF = Backoff()
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 3600.0
 """How long an instance may load its model, as long as a pod's start-up probe lets it."""
+INGRESS_START_TIMEOUT_S = 600.0
+"""How long an ingress replica may load the tokenizer and templates before it listens."""
 STEADY_S = 60.0
 """An ingress replica that has served for so long is started again at once."""
 
@@ -232,5 +234,9 @@ class LocalCluster:
     async def _start_ingress(self, name: str) -> PartProcess:
         options = self._options
         self._ingress[name] = process = PartProcess(name)
-        await process.start(IngressPart(options.settings, options.ingress, self.head_url))
+        try:
+            async with asyncio.timeout(INGRESS_START_TIMEOUT_S):
+                await process.start(IngressPart(options.settings, options.ingress, self.head_url))
+        except TimeoutError:
+            raise PartError(SILENT) from None
         return process
