@@ -32,13 +32,7 @@ class SimulatedDeployment:
 
     @classmethod
     def of(cls, manifest: Manifest, options: DeploymentOptions) -> "SimulatedDeployment":
-        """Read the model. Raises ValueError for one that cannot be read, and for settings that
-        cannot be simulated."""
-        if manifest.spec.engine.dtype == "float32":
-            raise ValueError(
-                "spec.engine.dtype is float32, must be auto, float16 or bfloat16 to be simulated, "
-                "because the devices' rates are those of 16 bits"
-            )
+        """Read the model. Raises ValueError for one that cannot be read."""
         return cls(manifest, options, read_model(manifest, options.model))
 
     def scenario(self) -> Scenario:
@@ -70,6 +64,8 @@ class SimulatedDeployment:
     def not_simulated(self) -> Iterator[str]:
         """Yield a sentence for each given field that would change the figures and is left out."""
         engine = self.manifest.spec.engine
+        if engine.dtype == "float32":
+            yield "spec.engine.dtype is not simulated: the devices' rates are for 16 bits"
         if engine.args:
             names = ", ".join(map(to_camel, engine.args))
             yield f"spec.engine.args is not simulated: {names}"
