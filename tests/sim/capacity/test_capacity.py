@@ -174,7 +174,7 @@ def test_class_with_strict_targets_needs_more_instances(make_design, make_load):
     """The default class has loose targets, and alone would keep fewer."""
     design, lengths = make_design(slo=Slo(20.0, 1.0)), ((400, 60),) * 4
     load = make_load([12.0] * 60, lengths)
-    strict = SloClass(name="strict", slo=Slo(1.5, 0.1), attainment=0.95)
+    strict = SloClass(name="strict", slo=Slo(0.5, 0.1), attainment=0.95)
     mixed = msgspec.structs.replace(load, classes=("strict", *["default"] * 3))
     with_strict = replace(design, slo_classes=(strict,))
     plain = needed(design, load, 4)
