@@ -13,12 +13,12 @@ from macroserve.core.backoff import Backoff
 from macroserve.core.status import Pool
 from macroserve.local import cluster as local_cluster
 from macroserve.local.cluster import ClusterOptions, LocalCluster
-from macroserve.local.devices import Devices
 from macroserve.local.manifest_file import engine_settings, loads
 from macroserve.local.part_process import KILLED, SILENT, PartError
 from macroserve.local.parts import IngressPart
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
+from macroserve.serving.ray.devices import Devices
 
 HANGS = "hangs"
 """Cause of a start that does not end."""

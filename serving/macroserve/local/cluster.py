@@ -15,7 +15,6 @@ from macroserve.api.messages import InstanceIdentity
 from macroserve.core.backoff import Backoff
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.local.devices import Devices, devices_each
 from macroserve.local.part_process import KILLED, SILENT, PartError, PartProcess
 from macroserve.local.parts import IngressPart, InstancePart
 from macroserve.serving.discovery import ANSWER_TIMEOUT_S
@@ -24,6 +23,7 @@ from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.instance.server import InstanceOptions
 from macroserve.serving.ray.cell_deployment import CellOptions
 from macroserve.serving.ray.cells import DeployError, RayCells
+from macroserve.serving.ray.devices import Devices, devices_each
 from macroserve.serving.ray.instances import RegisteredInstances
 from macroserve.serving.ray.registry import announce_instance, withdraw_instance
 from macroserve.serving.security.key_source import KeySource

@@ -7,8 +7,8 @@ import pytest
 
 from macroserve.bench.quickstart import quickstart_settings
 from macroserve.engine.settings import EngineSettings
-from macroserve.local import devices
-from macroserve.local.devices import Devices, devices_each
+from macroserve.serving.ray import devices
+from macroserve.serving.ray.devices import Devices, devices_each
 
 
 @pytest.fixture(scope="module")
