@@ -44,13 +44,16 @@ class Kind(NamedTuple):
     modes: tuple[str, ...] = ("async",)
     prefix_caching: str = "On"
     num_seqs: int = 8
+    backend: str | None = None
+    """Attention of vLLM's, by name."""
 
 
 KINDS = (
     Kind("gemma3", 110, ("sync", "async")),
     Kind("gptoss", 50),
     # On a CPU, stock vLLM's own tokens of such a model depend on what else is in a batch.
-    Kind("mla", 60, ("sync",), num_seqs=1),
+    # Its attention for processors with AMX takes no float32.
+    Kind("mla", 60, ("sync",), num_seqs=1, backend="CPU_MLA"),
     Kind("moe", 30),
     # vLLM's kernel for CPUs fails on prompts that share states.
     Kind("recurrent", 32, prefix_caching="Off"),
@@ -89,7 +92,11 @@ def case(
         max_num_seqs=kind.num_seqs,
         max_batch_tokens=128,
         prefix_caching="Off",
-        args={**small_settings.args, "num_gpu_blocks_override": kind.num_blocks + 1},
+        args={
+            **small_settings.args,
+            "num_gpu_blocks_override": kind.num_blocks + 1,
+            "attention_backend": kind.backend,
+        },
     )
     with offline_engine(stock_args(settings)) as engine:
         return Case(kind, settings, _served(engine))
