@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from macroserve.core.routing.constraints import Demand, wait_s
 from macroserve.core.routing.decision import Choice, RouteReason
+from macroserve.core.routing.policies.ecoserve import first_satisfying
 from macroserve.core.status import InstanceView, Pool
 
 TICKET_LOAD = 0.5
@@ -18,11 +19,17 @@ def ascendra_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice
     return to_high(high, demand) or (low[0], RouteReason.ROUND_ROBIN)
 
 
-def to_high(high: Sequence[InstanceView], demand: Demand) -> Choice | None:
-    """Return the HP instance for an offloaded request, or one with a ticket, if there is one."""
+def to_high(
+    high: Sequence[InstanceView], demand: Demand, *, checked: bool = False
+) -> Choice | None:
+    """Return the HP instance for an offloaded request, or one with a ticket, if there is one.
+
+    checked: a ticket counts only where EcoServe's constraints are satisfied.
+    """
     if high and demand.offloaded:
         return soonest(high, demand), RouteReason.URGENT
-    view = next(tickets(high), None)
+    offers = tickets(high)
+    view = first_satisfying(offers, demand) if checked else next(offers, None)
     return (view, RouteReason.TICKET) if view else None
 
 

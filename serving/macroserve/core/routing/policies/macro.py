@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from macroserve.core.routing.constraints import Demand
-from macroserve.core.routing.decision import Choice, RouteReason
-from macroserve.core.routing.policies.ascendra import soonest, split, tickets
-from macroserve.core.routing.policies.ecoserve import ecoserve_route, first_satisfying
+from macroserve.core.routing.decision import Choice
+from macroserve.core.routing.policies.ascendra import split, to_high
+from macroserve.core.routing.policies.ecoserve import ecoserve_route
 from macroserve.core.status import InstanceView
 
 
@@ -17,8 +17,4 @@ def macro_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     the decodes have saved the time of one more, on HP instances as on any of the macro instance.
     """
     low, high = split(candidates)
-    if high and demand.offloaded:
-        return soonest(high, demand), RouteReason.URGENT
-    if view := first_satisfying(tickets(high), demand):
-        return view, RouteReason.TICKET
-    return ecoserve_route(low, demand)
+    return to_high(high, demand, checked=True) or ecoserve_route(low, demand)

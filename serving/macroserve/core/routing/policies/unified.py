@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from macroserve.core.routing.constraints import Demand, first_token_s, wait_s
 from macroserve.core.routing.decision import Choice, RouteReason
-from macroserve.core.routing.policies.ascendra import soonest, split, tickets
-from macroserve.core.routing.policies.ecoserve import first_satisfying
+from macroserve.core.routing.policies.ascendra import soonest, split, to_high
 from macroserve.core.status import InstanceView
 
 
@@ -25,11 +24,8 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     saved.
     """
     low, high = split(candidates)
-    rescue = soonest(high, demand) if high else None
-    if rescue and demand.offloaded:
-        return rescue, RouteReason.URGENT
-    if view := first_satisfying(tickets(high), demand):
-        return view, RouteReason.TICKET
+    if choice := to_high(high, demand, checked=True):
+        return choice
     left_s = demand.ttft_left_s
     chosen = _least_loaded(low, demand)
     if first_token_s(chosen, demand) > left_s and not _some_wait_too_long(low, demand):
@@ -40,6 +36,7 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
             if view.num_outstanding > fewest and first_token_s(view, demand) <= left_s
         ]
         chosen = _least_loaded(in_time, demand) if in_time else chosen
+    rescue = soonest(high, demand) if high else None
     if rescue and wait_s(rescue, demand) <= left_s < first_token_s(chosen, demand):
         return rescue, RouteReason.URGENT
     return chosen, RouteReason.LEAST_LOAD
