@@ -98,7 +98,7 @@ class HybridCacheFit(NamedTuple):
     share: float
     """Memory of a token's hidden state relative to that of its keys and values."""
     direct: bool
-    """Whether attention reads hidden states directly, as no rotary embedding rotates keys.
+    """True if attention reads hidden states directly, as no rotary embedding rotates keys.
     Otherwise keys and values are recomputed from them in every step."""
 
 

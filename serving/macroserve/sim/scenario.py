@@ -198,7 +198,7 @@ class Scenario:
     high_priority_ratio: share of the instances in the HP pool, or of those that prefill.
     bounds: bounds on a cell; without them, or where one cell holds all instances, there is one
         cell.
-    prefix_caching: whether prompts that begin alike may share blocks.
+    prefix_caching: lets prompts that begin alike share blocks.
     """
 
     cluster: ClusterSpec

@@ -63,9 +63,9 @@ class ExactScheduler(AsyncScheduler):
         """Let vLLM schedule the batch and nothing else.
 
         vLLM takes running requests in order, then waiting ones, each as whole as the budget
-        allows: decodes first, then begun prefills, then new ones. Only the last prefill of the
-        batch may be cut, so the total budget determines every share; if that one is begun, it gets
-        no more than its piece, and new ones get the rest.
+        allows: decodes first, then begun prefills, then new ones. Begun ones that the batch cuts
+        get no more than their pieces. Of the new ones only the last may be cut, so the total budget
+        determines their shares.
         """
         requests = self.requests
         prefills = [requests[p.request_id] for p in batch.prefills]
