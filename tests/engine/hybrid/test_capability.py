@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from macroserve.core.hybrid_cache import decide_hybrid_cache
+from macroserve.core.hybrid_cache import ARCHITECTURES, decide_hybrid_cache
 from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES, strategy
@@ -16,7 +16,7 @@ prepare_environment()
 from vllm.platforms import current_platform  # noqa: E402
 
 from macroserve.engine.vllm import options  # noqa: E402
-from macroserve.engine.vllm.hybrid.capability import find  # noqa: E402
+from macroserve.engine.vllm.hybrid.capability import ATTENTION, find  # noqa: E402
 from macroserve.engine.vllm.options import engine_args, with_hybrid_cache  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -179,6 +179,10 @@ def test_hybrid_cache_of_an_unsupported_setup_tells_the_reason(
     with pytest.raises(ValueError, match=r"hybridCache is On, but ") as refused:
         verdict(config, "On", **args)
     assert reason in str(refused.value)
+
+
+def test_each_architecture_of_the_decision_has_a_known_attention_block():
+    assert sorted(ATTENTION) == sorted(ARCHITECTURES)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
