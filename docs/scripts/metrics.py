@@ -24,6 +24,9 @@ This page is generated from the processes' registries and from `helm/macroserve/
 | operator | 9090 of an operator pod | `/metrics` |
 | all of one deployment under `macroserve up` | the private port that it prints | `/metrics` |
 
+The last page merges those of all ingresses and instances. Its `macroserve_metrics_source_up` is 0
+for a `source` that did not answer in time: sums without its samples are too small then.
+
 """
 COLUMNS = ("metric", "type", "labels", "meaning")
 Row = tuple[str, str, str, str]

@@ -1,6 +1,7 @@
 """The merged page shows Prometheus the counts of every source."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -13,10 +14,17 @@ from macroserve.api import messages
 from macroserve.core.request import Slo
 from macroserve.core.status import CellView
 from macroserve.engine.tokens import StopStringMet
-from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge
+from macroserve.serving.ingress.metrics import (
+    IngressMetrics,
+    Source,
+    cell_page,
+    merge,
+    sources_page,
+)
 from macroserve.serving.ingress.served_request import ServedRequest
 
 DEFAULT = default_class(Slo(1.0, 0.1))
+SOURCES = (("a", 2), ("b", 3))
 
 
 def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -37,10 +45,10 @@ def counted(requests: int) -> IngressMetrics:
 
 
 def test_merged_pages_keep_every_sample_under_its_labels() -> None:
-    merged = merge([(counted(2).page(), {"ingress": "a"}), (counted(3).page(), {"ingress": "b"})])
+    merged = merge([Source(counted(n).page(), {"ingress": name}) for name, n in SOURCES])
     names = {"namespace": "ns", "macroinstance": "llama"}
     values = samples(merged)
-    for ingress, count in (("a", 2), ("b", 3)):
+    for ingress, count in SOURCES:
         labels = {**names, "outcome": "ok", "slo_class": "default", "ingress": ingress}.items()
         labels = frozenset(labels)
         assert values["macroserve_requests_total", labels] == count
@@ -52,8 +60,33 @@ def test_merged_pages_keep_every_sample_under_its_labels() -> None:
 
 def test_merged_pages_keep_strange_label_values() -> None:
     value = 'a"b\\c\nd'
-    page = merge([("# TYPE x gauge\nx 1\n", {"instance": value})])
+    page = merge([Source("# TYPE x gauge\nx 1\n", {"instance": value})])
     assert samples(page) == {("x", frozenset({("instance", value)})): 1.0}
+
+
+def test_merged_page_tells_which_sources_did_not_answer() -> None:
+    sources = [
+        Source(counted(2).page(), {"ingress": "a"}),
+        Source(None, {"ingress": "b"}),
+        Source("", {"macroinstance": "llama", "instance": "instance-0", "pool": "LP"}),
+    ]
+    values = samples(merge([*sources, Source(sources_page(sources, {"namespace": "ns"}), {})]))
+    up = {
+        dict(labels)["source"]: value
+        for (name, labels), value in values.items()
+        if name == "macroserve_metrics_source_up"
+    }
+    assert up == {"a": 1, "b": 0, "instance-0": 1}
+
+
+def test_request_of_no_client_is_in_no_metric() -> None:
+    metrics = IngressMetrics("ns", "llama", [DEFAULT])
+    before = metrics.page()
+    request = replace(token_request("ready"), counted=False)
+    with metrics.request(0.0, request, DEFAULT) as record:
+        assert metrics.page() == before
+        record.tokens(1, 0.5)
+    assert metrics.page() == before
 
 
 def test_metrics_of_cells_have_their_figures() -> None:

@@ -24,6 +24,7 @@ async def first_token(directory: CellDirectory, streamer: TokenStreamer) -> None
         sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
         options={},
         restartable=True,
+        counted=False,
     )
     came = asyncio.Event()
 

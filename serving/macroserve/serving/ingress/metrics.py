@@ -6,10 +6,11 @@ Labels are bounded: outcomes, reasons and names that the operator chose; nothing
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import aiohttp
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
@@ -103,8 +104,11 @@ class IngressMetrics:
     def request(
         self, arrival_s: float, request: TokenRequest, targets: SloClass
     ) -> Iterator[ServedRequest]:
-        """Count a request from its arrival to its end."""
+        """Count a client's request from its arrival to its end."""
         record = ServedRequest(arrival_s, targets)
+        if not request.counted:
+            yield record
+            return
         self._prompt_tokens.labels(**self.names).inc(len(request.token_ids))
         self._in_flight.inc()
         try:
@@ -132,13 +136,13 @@ class IngressMetrics:
 
 
 class _Counted(Collector):
-    """The collector shows counts that the cells keep. A ``Counter`` would tell with each page that
-    it has just been created."""
+    """The collector shows figures that somebody else keeps. A ``Counter`` would tell with each page
+    that it has just been created."""
 
-    def __init__(self, families: Iterable[CounterMetricFamily]) -> None:
+    def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 
-    def collect(self) -> Iterable[CounterMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         return self._families
 
 
@@ -201,30 +205,56 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
     return generate_latest(registry).decode()
 
 
-async def scrape(http: aiohttp.ClientSession, url: str) -> str:
-    """Return a metrics page; empty where nobody answers, so that the other pages still come."""
+@dataclass(frozen=True)
+class Source:
+    """A source of metrics has its page.
+
+    page: None if it did not answer.
+    labels: added to each sample of the page.
+    """
+
+    page: str | None
+    labels: dict[str, str]
+
+
+def sources_page(sources: Sequence[Source], names: dict[str, str]) -> str:
+    """Return a gauge of the sources that answered, so that a missing one is no fall of a sum."""
+    registry = CollectorRegistry()
+    up = GaugeMetricFamily(
+        "macroserve_metrics_source_up",
+        "1 when the ingress or instance answered in time with the metrics that this page merges",
+        labels=(*names, "source"),
+    )
+    for source in sources:
+        name = source.labels.get("instance") or source.labels["ingress"]
+        up.add_metric([*names.values(), name], float(source.page is not None))
+    registry.register(_Counted((up,)))
+    return generate_latest(registry).decode()
+
+
+async def scrape(http: aiohttp.ClientSession, url: str) -> str | None:
+    """Return a metrics page; None where nobody answers in time."""
     try:
         timeout = aiohttp.ClientTimeout(total=SCRAPE_TIMEOUT_S)
         async with http.get(url, timeout=timeout) as response:
-            return await response.text() if response.status == 200 else ""
+            return await response.text() if response.status == 200 else None
     except (aiohttp.ClientError, TimeoutError):
-        return ""
+        return None
 
 
-def merge(pages: Iterable[tuple[str, dict[str, str]]]) -> str:
-    """Merge several pages into one, each with labels added to its samples; a family's head comes
-    once."""
+def merge(sources: Iterable[Source]) -> str:
+    """Merge the pages of sources into one; a family's head comes once."""
     heads: dict[str, str] = {}
     samples: dict[str, list[str]] = {}
-    for page, labels in pages:
-        for family in text_string_to_metric_families(page):
+    for source in sources:
+        for family in text_string_to_metric_families(source.page or ""):
             # The parser takes the suffix of a counter off; the text format wants it on.
             name = family.name + "_total" if family.type == "counter" else family.name
             heads.setdefault(
                 family.name, f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n"
             )
             lines = samples.setdefault(family.name, [])
-            lines.extend(_line(sample, labels) for sample in family.samples)
+            lines.extend(_line(sample, source.labels) for sample in family.samples)
     return "".join(heads[name] + "".join(lines) for name, lines in samples.items())
 
 

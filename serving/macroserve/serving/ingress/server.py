@@ -38,7 +38,14 @@ from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.error_shape import ErrorShape
 from macroserve.serving.ingress.first_token import first_token
 from macroserve.serving.ingress.gate import Gate
-from macroserve.serving.ingress.metrics import IngressMetrics, cell_page, merge, scrape
+from macroserve.serving.ingress.metrics import (
+    IngressMetrics,
+    Source,
+    cell_page,
+    merge,
+    scrape,
+    sources_page,
+)
 from macroserve.serving.ingress.request_check import RequestCheck
 from macroserve.serving.ingress.request_targets import RequestTargets
 from macroserve.serving.security.calls import session
@@ -235,7 +242,7 @@ class IngressServer:
         return _metrics_response(self._metrics.page())
 
     async def _own_metrics(self, request: Request) -> Response:
-        return await _merged([(self._metrics.page(), {}), (self._cell_page(), {})])
+        return await _merged([Source(self._metrics.page(), {}), Source(self._cell_page(), {})])
 
     async def _metrics_endpoint(self, request: Request) -> Response:
         """Answer with the metrics of all ingress replicas, cells and instances, whichever replica
@@ -246,24 +253,27 @@ class IngressServer:
             asyncio.gather(*(scrape(self._http, peer + REQUEST_METRICS_PATH) for peer in peers)),
             asyncio.gather(*(scrape(self._http, m.address + "/metrics") for m in members)),
         )
-        pages = [
-            (self._metrics.page(), {"ingress": _replica(self._own_address)}),
-            *((page, {"ingress": _replica(a)}) for page, a in zip(peer_pages, peers, strict=True)),
-            (self._cell_page(), {}),
+        scraped = [
             *(
-                (page, {**self._metrics.names, "instance": m.name, "pool": m.pool.value})
+                Source(page, {"ingress": _replica(a)})
+                for page, a in zip(peer_pages, peers, strict=True)
+            ),
+            *(
+                Source(page, {**self._metrics.names, "instance": m.name, "pool": m.pool.value})
                 for page, m in zip(instance_pages, members, strict=True)
             ),
         ]
-        return await _merged(pages)
+        own = Source(self._metrics.page(), {"ingress": _replica(self._own_address)})
+        answered = Source(sources_page([own, *scraped], self._metrics.names), {})
+        return await _merged([own, *scraped, Source(self._cell_page(), {}), answered])
 
     def _cell_page(self) -> str:
         return cell_page(self._directory.summaries, self._metrics.names)
 
 
-async def _merged(pages: list[tuple[str, dict[str, str]]]) -> Response:
+async def _merged(sources: list[Source]) -> Response:
     # In a thread: the pages of 16 instances take 0.15 s, in which no token would leave.
-    return _metrics_response(await asyncio.to_thread(merge, pages))
+    return _metrics_response(await asyncio.to_thread(merge, sources))
 
 
 def _metrics_response(page: str) -> Response:
