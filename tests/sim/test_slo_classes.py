@@ -1,5 +1,6 @@
 """Classes of requests help those that cannot wait, beyond the rate that an instance bears."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.links import LINKS
@@ -37,10 +39,10 @@ def mix(batch: Slo) -> ClassMix:
     )
 
 
-def served(batch: Slo, rate: float) -> RunResult:
+def served(batch: Slo, rate: float, strategy: Strategy = STRATEGIES["unified"]) -> RunResult:
     """Return the result of half interactive and half batch requests on one A100."""
     cluster = ClusterSpec(MODELS["Mistral-7B"], DEVICES["A100-80GB"], LINKS["pcie4"], 1, 1)
-    scenario = Scenario(cluster, STRATEGIES["unified"], INTERACTIVE)
+    scenario = Scenario(cluster, strategy, INTERACTIVE)
     return Experiment(scenario, AZURE_CONVERSATIONS, classes=mix(batch)).serve(
         rate, 40.0, stop=AT_END
     )
@@ -56,6 +58,13 @@ def test_interactive_requests_beyond_the_knee_attain_more_when_others_may_wait()
     assert 0.5 < attainment(alike, "interactive") < 0.7
     assert attainment(apart, "interactive") > 1.3 * attainment(alike, "interactive")
     assert attainment(apart, "batch") > 0.5
+
+
+def test_resting_responses_leave_both_classes_more():
+    none_rests = replace(STRATEGIES["unified"], rests=False)
+    rests, apart = served(BATCH, 16.0), served(BATCH, 16.0, none_rests)
+    for name in ("interactive", "batch"):
+        assert attainment(rests, name) > 1.03 * attainment(apart, name)
 
 
 def served_slowly(batch: Slo) -> RunResult:

@@ -108,6 +108,7 @@ STRATEGIES: dict[str, Strategy] = {
             uses_pools=True,
             offload=True,
             triage=True,
+            rests=True,
             hybrid_cache=HybridCache.CHEAP,
             tunables=frozenset({"offload_threshold_s"}),
         ),

@@ -99,6 +99,9 @@ class Strategy:
     triage: bool = False
     """Whether the costliest requests are deferred if not all deadlines can be met
     (Moore-Hodgson)."""
+    rests: bool = False
+    """True: responses that are ahead of a looser TPOT target rest while a step with all decodes is
+    too long for the tightest one."""
     high_priority_ratio: float = 0.0
     """Share of a cell's instances in the HP pool, unless the user asks for another."""
     transfer: Transfer = Transfer.NOWHERE

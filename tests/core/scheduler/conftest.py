@@ -19,6 +19,7 @@ from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.scheduler.turn import turn_of
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Phase, Pool
@@ -27,6 +28,7 @@ from macroserve.core.tuning import Tuning
 
 TUNABLE = [field.name for field in fields_of(Tuning)]
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
+PATIENT = Slo(ttft_s=30.0, tpot_s=1.0)
 MODEL = ModelShape(32, 4096, 32, 8, 128, 14336, 32000)
 DEVICE = DeviceShape(flops_per_s=100e12, bytes_per_s=1e12)
 
@@ -129,6 +131,7 @@ def make_step(make_config, make_sequence):
     """Return a function that builds the inputs of one iteration at ``NOW``.
 
     decoding: saved TPOT of each decode, seconds; ``fresh`` more have one token out.
+    patient: the same of decodes with looser targets.
     waiting: tokens of each prompt; the oldest arrived ``waited_s`` ago.
     begun: tokens left of prompts under way, of which ``begun_tokens`` each are computed and which
         arrived ``begun_s`` ago.
@@ -144,6 +147,7 @@ def make_step(make_config, make_sequence):
         begun=(),
         *,
         fresh=0,
+        patient=(),
         waited_s=0.1,
         begun_s=0.1,
         begun_tokens=100,
@@ -177,11 +181,13 @@ def make_step(make_config, make_sequence):
             )
             running.admit(seq, 2)
             seq.num_computed = begun_tokens
-        for index, saved_s in enumerate((*decoding, *[0.0] * fresh)):
-            seq = make_sequence(f"d{index}", next(ordinals), prompt=10, new=1000, slo=config.slo)
+        begun_decodes = [*[("d", config.slo, s) for s in (*decoding, *[None] * fresh)]]
+        begun_decodes += [("p", PATIENT, saved_s) for saved_s in patient]
+        for index, (name, slo, saved_s) in enumerate(begun_decodes):
+            seq = make_sequence(f"{name}{index}", next(ordinals), prompt=10, new=1000, slo=slo)
             running.admit(seq, 2)
             seq.emit(1, NOW - 1.0)
-            if index < len(decoding):
+            if saved_s is not None:
                 seq.emit(1, NOW - 1.0)
                 seq.tpot_budget_until_s = NOW + saved_s
             running.start_decoding(seq)
@@ -192,11 +198,14 @@ def make_step(make_config, make_sequence):
                     f"w{index}", next(ordinals), arrival_s=arrival_s, prompt=prompt, new=new
                 )
             )
+        latency = latency or LinearLatency(batch_s)
+        decodes, may_rest = running.decoding, config.strategy.rests
+        turn = turn_of(decodes, latency, NOW, may_rest=may_rest)
         return Step(
             IterationInputs(
                 now=NOW,
                 config=config,
-                latency=(latency := latency or LinearLatency(batch_s)),
+                latency=latency,
                 lengths=predictor,
                 waiting=queue,
                 running=running,
@@ -204,7 +213,8 @@ def make_step(make_config, make_sequence):
                 phase_since_s=NOW - phase_s,
                 prefilled_s=NOW - prefilled_s,
                 pace_s=pace_s,
-                decode_s=running.decoding.step_s(latency),
+                turn=turn,
+                decode_s=turn.step_s(latency, decodes.speculation.drafted),
                 inflow=arrived,
                 preempted=preempted,
             )

@@ -148,6 +148,7 @@ class InStep(RuleBasedStateMachine):
         remaining = sum(seq.predicted_tokens - seq.num_emitted for seq in seqs)
         assert self.decoding.num_remaining == remaining
         assert self.decoding.min_tpot_s == min([seq.tpot_s for seq in seqs], default=inf)
+        assert self.decoding.has_looser == (len({seq.tpot_s for seq in seqs}) > 1)
         short = [seq.request_id for seq in seqs if seq.num_tokens >= seq.num_slots]
         assert [seq.request_id for seq in self.decoding.short] == short
 
@@ -172,6 +173,9 @@ class InStep(RuleBasedStateMachine):
             assert self.decoding.spendable_s(0.1, now, STEP_S, pace_s, most_s) == pytest.approx(
                 spendable_p10(seqs, now, STEP_S, pace_s, most_s)
             )
+            tight = [seq for seq in seqs if seq.tpot_s <= 0.04]
+            of_tight_s = self.decoding.spendable_s(0.1, now, STEP_S, pace_s, most_s, 0.04)
+            assert of_tight_s == pytest.approx(spendable_p10(tight, now, STEP_S, pace_s, most_s))
 
     def teardown(self):
         for name, expected in getattr(self, "model", {}).items():
@@ -238,6 +242,17 @@ def test_saved_tpot_shrinks_with_time_and_grows_with_tokens():
     decoding.emit(4, 11.0)
     assert decoding.saved_tpot_s(0.1, 11.0, STEP_S) == pytest.approx(0.2 - 1.0 + 4 * 0.1)
     assert decoding.saved_tpot_mean_s(11.0) == pytest.approx(1.3 / 3 - 1.0 + 4 * 0.1)
+
+
+@pytest.mark.parametrize(
+    ("request_ids", "are_all"),
+    [(("a", "b"), True), (("b", "a"), True), (("a", "c"), False), (("a",), False)],
+)
+def test_ids_are_all_if_each_sequence_has_one(request_ids, are_all):
+    decoding = Decoding()
+    for name in ("a", "b"):
+        decoding.add(make(name))
+    assert decoding.are_all(request_ids) is are_all
 
 
 @pytest.mark.parametrize(

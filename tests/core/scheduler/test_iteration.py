@@ -208,6 +208,15 @@ def test_deferred_backlog_with_half_of_the_memory_free_drains(make_step):
     assert "w0" in order(make_step("unified", **common, num_blocks=12))
 
 
+@pytest.mark.parametrize(("num_patient", "has_room"), [(12, True), (13, False)])
+def test_deferred_request_has_no_room_while_responses_rest(make_step, num_patient, has_room):
+    """A step bears 15 decodes, three of them urgent ones."""
+    step = make_step(
+        "unified", [1.0] * 3, [20], waited_s=3.0, patient=[9.0] * num_patient, max_num_seqs=128
+    )
+    assert ("w0" in order(step)) == has_room
+
+
 def test_deferred_request_without_decodes_has_room(make_step):
     """Otherwise deferred requests could hold all the memory and wait for it to become free."""
     step = make_step(
@@ -278,8 +287,16 @@ def test_default_cache_after_a_preemption_is_kv(make_step):
 def test_prefill_beside_hidden_states_has_less_time(make_step):
     step = make_step("unified", [0.0] * 2, [500])
     whole = step.plan().picks[0].num_tokens
-    step.inputs.decoding.num_hidden_tokens = 5000
-    assert step.plan().picks[0].num_tokens == whole - 5
+    hidden = replace(step.inputs, turn=replace(step.inputs.turn, num_hidden_tokens=5000))
+    assert type(step)(hidden).plan().picks[0].num_tokens == whole - 5
+
+
+def test_prefill_within_a_budget_runs_beside_the_decodes_of_the_turn(make_step, make_latency):
+    step = make_step("unified", [1.0], patient=[9.0] * 3, latency=(latency := make_latency()))
+    turn = replace(step.inputs.turn, ids=("d0",), num_tokens=9000)
+    beside = replace(step.inputs, turn=turn).prefill_tokens_within(0.05)
+    assert beside == latency.prefill_tokens_within(0.05, 512, num_decodes=1, decode_context=9000)
+    assert beside < latency.prefill_tokens_within(0.05, 512, num_decodes=1, decode_context=12)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ class Candidates:
             inputs.decode_token_s / inputs.decoding.min_tpot_s,
             len(inputs.running) / inputs.config.max_num_seqs,
         )
-        if in_use > SPARE_LOAD:
+        if in_use > SPARE_LOAD or inputs.rests:
             return False
         blocks = inputs.running.blocks
         coming = RESERVED_TTFTS * inputs.inflow.coming_tokens(inputs.now)

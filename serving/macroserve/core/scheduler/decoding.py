@@ -6,7 +6,7 @@ less to come. The change is stored once for all, and applied to a sequence when 
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from math import ceil, inf
 
@@ -57,6 +57,10 @@ class Decoding:
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._entries
+
+    def are_all(self, request_ids: Collection[str]) -> bool:
+        """Return whether these are the ids of all sequences, each once."""
+        return len(request_ids) == len(self._entries) and self._entries.keys() >= set(request_ids)
 
     def __getitem__(self, request_id: str) -> Sequence:
         return self._synced(self._entries[request_id])
@@ -192,6 +196,15 @@ class Decoding:
         return min(chain(self._paces, [entry.seq.tpot_s for entry in self._fresh]), default=inf)
 
     @property
+    def has_looser(self) -> bool:
+        """Return whether some sequence has a looser TPOT target than another."""
+        tightest_s = self.min_tpot_s
+        return any(
+            tpot_s > tightest_s
+            for tpot_s in chain(self._paces, [entry.seq.tpot_s for entry in self._fresh])
+        )
+
+    @property
     def min_tbt_s(self) -> float:
         """Return the tightest TBT target, seconds; infinite if no sequence that decodes has one."""
         targets_s = self._tbts_s.items()
@@ -257,20 +270,28 @@ class Decoding:
         return keys[index] + ahead_s
 
     def spendable_s(
-        self, share: float, now: float, step_s: float, pace_s: float, most_s: float
+        self,
+        share: float,
+        now: float,
+        step_s: float,
+        pace_s: float,
+        most_s: float,
+        most_tpot_s: float = inf,
     ) -> float:
         """Return the seconds that all requests but the poorest ``share`` of them can spend (nearest
-        rank).
+        rank), of those with TPOT targets up to ``most_tpot_s``.
 
         The result is negative if they have to catch up, and ``most_s`` if they have more. Each has
         the time it saved, and the time it will save by the tokens that it is nearly sure to get, at
         ``pace_s`` for each. The same requests are left out as of ``saved_tpot_s``, except those
         with only their first token out. 0 if none is left.
         """
-        num = len(self._entries)
+        paces = [(tpot_s, p) for tpot_s, p in self._paces.items() if tpot_s <= most_tpot_s]
+        lines = [(tpot_s * self._num_steps, p.keys, p.entries) for tpot_s, p in paces]
+        fresh = [entry for entry in self._fresh if entry.seq.tpot_s <= most_tpot_s]
+        num = sum([len(p) for _, p in paces]) + len(fresh)
         least = [most_s] * ceil(share * num)
-        lines = [(tpot_s * self._num_steps, p.keys, p.entries) for tpot_s, p in self._paces.items()]
-        if fresh := list(self._fresh):
+        if fresh:
             fresh.sort(key=lambda entry: entry.seq.tpot_budget_until_s)
             lines.append((0.0, [entry.seq.tpot_budget_until_s for entry in fresh], fresh))
         for ahead_s, keys, entries in lines:

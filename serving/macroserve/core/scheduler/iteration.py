@@ -15,6 +15,7 @@ from macroserve.core.scheduler.engine_cache import MISS, EngineCache, Hit
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
+from macroserve.core.scheduler.turn import Turn
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Phase
 
@@ -112,8 +113,10 @@ class IterationInputs:
     """Time of the last batch with prefills, seconds."""
     pace_s: float
     """Recent mean time per token of the decodes, seconds."""
+    turn: Turn
+    """The decodes of this iteration, for policies that run all that can."""
     decode_s: float
-    """Predicted time of a step with all decodes and nothing else, seconds."""
+    """Predicted time of a step with these decodes and nothing else, seconds."""
     inflow: Inflow
     """Requests that arrived of late."""
     preempted: Many[Sequence] = ()
@@ -126,13 +129,18 @@ class IterationInputs:
         return self.running.decoding
 
     @property
+    def rests(self) -> bool:
+        """Return whether some response leaves this iteration to others."""
+        return len(self.turn.ids) < len(self.decoding)
+
+    @property
     def only_decodes(self) -> bool:
         """Return whether all requests decode, so that there is nothing to decide."""
         return len(self.decoding) == len(self.running) > 0 and not self.waiting
 
     @property
     def decode_token_s(self) -> float:
-        """Return the predicted time per token of steps with all decodes and nothing else,
+        """Return the predicted time per token of steps with the turn's decodes and nothing else,
         seconds."""
         return self.decode_s / self.decoding.speculation.emitted
 
@@ -189,14 +197,14 @@ class IterationInputs:
         return Hit(self.cache.find(seq.request_id).num_tokens)
 
     def prefill_tokens_within(self, budget_s: float) -> int:
-        """Return the most prefill tokens that keep a batch with all decodes within ``budget_s``, as
-        predicted."""
-        num_decodes = len(self.decoding)
+        """Return the most prefill tokens that keep a batch with the turn's decodes within
+        ``budget_s``, as predicted."""
+        num_decodes = len(self.turn.ids)
         return self.latency.prefill_tokens_within(
-            budget_s - self.latency.rebuild_s(self.decoding.num_hidden_tokens),
+            budget_s - self.latency.rebuild_s(self.turn.num_hidden_tokens),
             self.config.max_batch_tokens,
             num_decodes=num_decodes,
-            decode_context=self.decoding.num_tokens,
+            decode_context=self.turn.num_tokens,
             num_drafted=num_decodes * self.decoding.speculation.drafted,
         )
 
@@ -212,7 +220,7 @@ class IterationInputs:
         decoding = self.decoding
         if num_drafted is None:
             num_drafted = len(plan.decodes) * self.decoding.speculation.drafted
-        if len(plan.decodes) == len(decoding):
+        if decoding.are_all(plan.decodes):
             context, hidden = decoding.num_tokens, decoding.num_hidden_tokens
         else:
             decodes = [decoding[request_id] for request_id in plan.decodes]

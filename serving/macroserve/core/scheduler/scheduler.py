@@ -40,6 +40,7 @@ from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import Tally, snapshot
 from macroserve.core.scheduler.standing import StandingPlan
+from macroserve.core.scheduler.turn import turn_of
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import InstanceStatus, Pool
 
@@ -177,6 +178,8 @@ class InstanceScheduler:
         handed_back = self._give_up(now)
         preempted = self._costs.wait_again(self.running.make_room(), self.waiting)
         self._costs.renew(self.waiting)
+        decoding = self.running.decoding
+        turn = turn_of(decoding, self.latency, now, may_rest=self.config.strategy.rests)
         inputs = IterationInputs(
             now=now,
             config=self.config,
@@ -187,8 +190,9 @@ class InstanceScheduler:
             phase=self._phase.current,
             phase_since_s=self._phase.since_s,
             prefilled_s=self._prefilled_s,
-            pace_s=self.averages.pace_s / self.running.decoding.speculation.emitted,
-            decode_s=self.running.decoding.step_s(self.latency),
+            pace_s=self.averages.pace_s / decoding.speculation.emitted,
+            turn=turn,
+            decode_s=turn.step_s(self.latency, decoding.speculation.drafted),
             inflow=self._inflow,
             preempted=preempted,
             cache=self._cache,
@@ -219,13 +223,11 @@ class InstanceScheduler:
         """
         assert self._planned and self._planned[0] is batch, "the last batch decided"
         _, work, decided_s, work_of = self._planned
-        if self.config.num_drafts:
-            work = work_of(taken.drafted)
-        decoding = self.running.decoding
+        work = work_of(taken.drafted) if self.config.num_drafts else work
         flight = self.in_flight.begin(batch, taken, work, decided_s)
-        flight.expected_gap_s = flight.ends_s - decoding.last_step_s
+        flight.expected_gap_s = flight.ends_s - self.running.decoding.last_step_s
         flight.first = self._progress(batch, taken, flight.ends_s)
-        flight.num_added = decoding.num_added
+        flight.num_added = self.running.decoding.num_added
 
     def settle(self, finished: Iterable[str], more: Mapping[str, int], now: float) -> None:
         """Take in the result of the oldest batch in flight.
@@ -365,16 +367,14 @@ class InstanceScheduler:
     def _start_decoding(self, seq: Sequence) -> None:
         """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
         caches."""
-        if self.sends:
-            self.running.send(seq)
-        else:
-            self.running.start_decoding(seq)
+        start = self.running.send if self.sends else self.running.start_decoding
+        start(seq)
 
     def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
         """Give the batch's decodes their tokens, except those that the result names."""
         decoding = self.running.decoding
         apart = [request_id for request_id in result.emitted if request_id in decoding]
-        if len(decoding) != len(batch.decodes):
+        if not decoding.are_all(batch.decodes):
             decodes = {*batch.decodes, *apart}
             apart += [request_id for request_id in decoding if request_id not in decodes]
         for seq in decoding.emit(result.decoded, now, apart):

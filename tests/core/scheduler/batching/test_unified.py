@@ -224,3 +224,26 @@ def test_unified_batch_gives_patient_prompts_what_urgent_ones_leave(
 def test_unified_batch_without_decodes_prefills_all_it_can(compose):
     kind, picks, _, _ = compose("unified", [], [300, 300])
     assert (kind, picks) == (BatchKind.PREFILL, [("w0", 300), ("w1", 212)])
+
+
+@pytest.mark.parametrize(
+    ("case", "tokens", "num_patient"),
+    [
+        # Decodes that could rest make a step no longer than 50 ms: 20 for the batch, 30 for 15.
+        ({"patient": [9.0] * 20}, 30, 5),
+        ({"patient": [9.0] * 5}, 30, 5),
+        # Those that are due decode whatever the step takes: 60 ms for 20.
+        ({"patient": [0.5] * 10}, 20, 10),
+        # What patient ones have saved is not spent, though the urgent ones have lost theirs.
+        ({"patient": [9.0] * 20, "saved": -900.0}, 30, 5),
+        ({"patient": [9.0] * 20, "saved": 0.08}, 50, 5),
+        # The others decode with them where none is urgent.
+        ({"patient": [9.0] * 20, "decodes": 0}, 512 - 20, 20),
+    ],
+)
+def test_unified_batch_lets_patient_responses_rest(compose, case, tokens, num_patient):
+    decoding = [case.pop("saved", 0.0)] * case.pop("decodes", 10)
+    _, picks, decodes, _ = compose("unified", decoding, begun=[2000], max_num_seqs=128, **case)
+    assert sum(n for _, n in picks) == tokens
+    assert len([i for i in decodes if i.startswith("p")]) == num_patient
+    assert len(decodes) == len(decoding) + num_patient

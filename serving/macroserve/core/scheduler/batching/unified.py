@@ -10,7 +10,7 @@ tenth of the steps have (``core/step_error.py``). A response that meets its targ
 misses it half of the time.
 """
 
-from math import ceil
+from math import ceil, inf
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
@@ -70,11 +70,11 @@ of the time at least, however tight a target is."""
 
 
 def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all decodes in every batch, and the prefill that their saved time pays for.
+    """Run the decodes whose turn it is, and the prefill that their saved time pays for.
 
     Bound: if it never pays, prompts get a whole batch once they are starved.
     """
-    decodes, limit = tuple(inputs.decoding), inputs.config.max_batch_tokens
+    decodes, limit = inputs.turn.ids, inputs.config.max_batch_tokens
     if not decodes:
         urgent = max(0, limit - _patient_tokens(inputs))
         return Plan(admission.pick(limit, urgent_tokens=urgent), (), "nothing to decode")
@@ -82,7 +82,8 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")
     if not (inputs.waiting or inputs.running.prefilling):
-        return Plan((), decodes, "nothing to prefill", stands=inputs.only_decodes)
+        stands = inputs.only_decodes and not inputs.decoding.has_looser
+        return Plan((), decodes, "nothing to prefill", stands=stands)
     speculation, error = inputs.decoding.speculation, inputs.latency.error_factor
     # A step gives each decode so many tokens.
     target_s = inputs.decoding.min_tpot_s * speculation.emitted
@@ -131,4 +132,5 @@ def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
         error * inputs.decode_token_s,
         pace_s=error * max(inputs.pace_s, inputs.decode_token_s),
         most_s=MAX_STEP_TPOTS * target_s / SAVED_SHARE,
+        most_tpot_s=inputs.decoding.min_tpot_s if inputs.rests else inf,
     )
