@@ -1,6 +1,7 @@
 """Tokens equal stock vLLM's under every strategy while steps are scheduled ahead."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.scheduler import turn
 from macroserve.core.scheduler.batching import unified
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
@@ -109,6 +111,33 @@ def test_tokens_of_patient_prompts_in_short_steps_equal_stock_vllm(
             engine.add(str(index), *work, extra_args=tag.to_args())
         assert engine.finish() == stock_tokens
         assert len(pieces) > 4, "two batches have room for it"
+
+
+def test_tokens_of_responses_that_rest_equal_stock_vllm(
+    is_async: bool,
+    settings: EngineSettings,
+    stock_tokens: dict[str, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every other response has a looser target, and rests in half of the steps."""
+    rnd = random.Random(3)
+    monkeypatch.setattr(turn, "BEARABLE_SHARE", 0.0)
+    monkeypatch.setattr(turn, "is_due", lambda seq, now: rnd.random() < 0.5)
+    with offline_engine(instance_args(replace(settings, strategy="unified"))) as engine:
+        promise, num_resting = engine.policy.promise, Counter[int]()
+
+        def watched(batch: Batch, taken: BatchResult) -> None:
+            num_resting[len(engine.policy.running.decoding) - len(batch.decodes)] += 1
+            promise(batch, taken)
+
+        engine.policy.promise = watched
+        tight = replace(settings.slo, tpot_s=settings.slo.tpot_s / 2)
+        for index, work in enumerate(workload()):
+            slo = tight if index % 2 else settings.slo
+            tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
+            engine.add(str(index), *work, extra_args=tag.to_args())
+        assert engine.finish() == stock_tokens
+        assert sum(num for rests, num in num_resting.items() if rests > 2) > 20
 
 
 @pytest.fixture(scope="module", params=["sarathi", "unified", "econoserve"])

@@ -1,10 +1,19 @@
 """Decision tables list what the unified strategy prefills beside decodes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.linear_latency import NOW, LinearLatency
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.request import Slo
+from macroserve.core.scheduler.batching.unified import (
+    EVEN_RISE,
+    EVEN_STEP,
+    MAX_STEP_TPOTS,
+    SAVED_SHARE,
+    STEP_TARGET,
+)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +256,30 @@ def test_unified_batch_lets_patient_responses_rest(compose, case, tokens, num_pa
     assert sum(n for _, n in picks) == tokens
     assert len([i for i in decodes if i.startswith("p")]) == num_patient
     assert len(decodes) == len(decoding) + num_patient
+
+
+@given(
+    st.floats(-0.5, 3.0),
+    st.integers(1, 30),
+    st.lists(st.floats(-5.0, 20.0), max_size=40),
+    st.lists(st.integers(1, 600), max_size=5),
+    st.sampled_from((1.0, 1.5)),
+)
+def test_unified_step_with_patient_responses_keeps_to_what_urgent_ones_bear(
+    make_step, saved_s, num_urgent, patient, waiting, error
+):
+    step = make_step(
+        "unified",
+        [saved_s] * num_urgent,
+        waiting,
+        patient=patient,
+        latency=LinearLatency(0.02, error),
+        max_num_seqs=128,
+    )
+    plan, inputs = step.plan(), step.inputs
+    target_s, alone_s = inputs.decoding.min_tpot_s, error * inputs.decode_s
+    even_s = min(alone_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
+    limit_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * max(0.0, saved_s)
+    step_s = error * inputs.latency.predict(inputs.work(plan))
+    assert step_s <= max(alone_s, min(limit_s, MAX_STEP_TPOTS * target_s)) + 1e-6
+    assert {f"d{index}" for index in range(num_urgent)} <= set(plan.decodes)
