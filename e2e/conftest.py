@@ -153,7 +153,10 @@ def _has_failed(item: pytest.Item) -> bool:
 
 
 def _name(item: pytest.Item) -> str:
-    return re.sub("[^a-z0-9]+", "-", item.name.removeprefix("test_").lower())[:50].strip("-")
+    """Return a name of at most 50 characters in which cases of one test differ."""
+    function, _, case = item.name.removeprefix("test_").lower().partition("[")
+    parts = [re.sub("[^a-z0-9]+", "-", part).strip("-") for part in (function[:34], case[-16:])]
+    return "-".join(filter(None, parts))
 
 
 def _keep_traces(item: pytest.Item, *namespaces: Kube) -> None:
