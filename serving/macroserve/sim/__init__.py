@@ -6,6 +6,6 @@ arrival is drawn from rates and lengths, and nothing depends on a clock: the sam
 give the same outcome.
 """
 
-SIMULATOR_VERSION = 7
+SIMULATOR_VERSION = 8
 """Version of the simulator. A change of simulated outcomes raises it, so that kept measurements of
 another version do not count. A test compares the outcomes of some cases with recorded ones."""
