@@ -119,7 +119,7 @@ def test_tokens_of_responses_that_rest_equal_stock_vllm(
     stock_tokens: dict[str, list[int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every other response has a looser target, and rests in half of the steps."""
+    """Half of the responses have a looser target, and rest in half of the steps."""
     rnd = random.Random(3)
     monkeypatch.setattr(turn, "BEARABLE_SHARE", 0.0)
     monkeypatch.setattr(turn, "is_due", lambda seq, now: rnd.random() < 0.5)

@@ -9,6 +9,7 @@ from macroserve.papers.ascendra import (
     ordering,
     overload,
     strictness,
+    tickets,
     variants,
 )
 
@@ -21,5 +22,6 @@ FIGURES = {
     "ordering": ordering.FIGURE,
     "model-error": model_error.FIGURE,
     "breakdown": breakdown.FIGURE,
+    "tickets": tickets.FIGURE,
     "appendix": appendix.FIGURE,
 }
