@@ -19,7 +19,7 @@ FIGURE_NAMES = {
     ),
     "ascendra": (
         *("goodput", "variants", "attainment", "strictness", "overload", "ordering"),
-        *("model-error", "breakdown", "appendix"),
+        *("model-error", "breakdown", "tickets", "appendix"),
     ),
     "autoscaling": ("llm-d", "start-up", "bursts", "azure"),
     "econoserve": (
