@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -11,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from macroserve.core.batch import Batch, BatchResult
+from macroserve.core.request import Slo
 from macroserve.core.scheduler import turn
 from macroserve.core.scheduler.batching import unified
 from macroserve.core.strategies import STRATEGIES
@@ -64,6 +66,13 @@ def workload() -> list[tuple[list[int], int]]:
     return [([rnd.randrange(3, 2000) for _ in range(n)], m) for n, m in lengths]
 
 
+def add_with_targets(engine: InstanceEngine, *slos: Slo) -> None:
+    """Add the workload, whose requests have these targets in turn."""
+    for index, (work, slo) in enumerate(zip(workload(), cycle(slos), strict=False)):
+        tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
+        engine.add(str(index), *work, extra_args=tag.to_args())
+
+
 @pytest.fixture(scope="module")
 def stock_tokens(settings: EngineSettings) -> dict[str, list[int]]:
     with offline_engine(stock_args(settings)) as engine:
@@ -104,11 +113,9 @@ def test_tokens_of_patient_prompts_in_short_steps_equal_stock_vllm(
             promise(batch, taken)
 
         engine.policy.promise = watched
-        tight = replace(settings.slo, ttft_s=settings.slo.ttft_s / 2)
-        for index, work in enumerate(workload()):
-            slo = tight if index % 2 else settings.slo
-            tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
-            engine.add(str(index), *work, extra_args=tag.to_args())
+        add_with_targets(
+            engine, settings.slo, replace(settings.slo, ttft_s=settings.slo.ttft_s / 2)
+        )
         assert engine.finish() == stock_tokens
         assert len(pieces) > 4, "two batches have room for it"
 
@@ -131,11 +138,9 @@ def test_tokens_of_responses_that_rest_equal_stock_vllm(
             promise(batch, taken)
 
         engine.policy.promise = watched
-        tight = replace(settings.slo, tpot_s=settings.slo.tpot_s / 2)
-        for index, work in enumerate(workload()):
-            slo = tight if index % 2 else settings.slo
-            tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
-            engine.add(str(index), *work, extra_args=tag.to_args())
+        add_with_targets(
+            engine, settings.slo, replace(settings.slo, tpot_s=settings.slo.tpot_s / 2)
+        )
         assert engine.finish() == stock_tokens
         assert sum(num for rests, num in num_resting.items() if rests > 2) > 20
 

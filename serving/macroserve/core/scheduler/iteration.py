@@ -221,12 +221,11 @@ class IterationInputs:
         if num_drafted is None:
             num_drafted = len(plan.decodes) * self.decoding.speculation.drafted
         if decoding.are_all(plan.decodes):
-            context, hidden = decoding.num_tokens, decoding.num_hidden_tokens
+            turn = Turn.of_all(decoding)
         else:
-            decodes = [decoding[request_id] for request_id in plan.decodes]
-            context = sum([seq.num_tokens for seq in decodes])
-            hidden = sum([seq.num_tokens for seq in decodes if seq.cache is CacheKind.HIDDEN])
+            turn = Turn.of(decoding[request_id] for request_id in plan.decodes)
         picks, num_decodes = _prefills(plan.picks), len(plan.decodes)
+        context, hidden = turn.num_tokens, turn.num_hidden_tokens
         return self.latency.work(picks, num_decodes, context, hidden, num_drafted)
 
 

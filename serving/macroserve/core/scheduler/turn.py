@@ -79,7 +79,7 @@ def turn_of(decoding: Decoding, latency: LatencyModel, now: float, may_rest: boo
     for seq in decoding.values():
         must = seq.tpot_s <= tightest_s or seq.request.slo.tbt_s is not None or is_due(seq, now)
         (needed if must else ahead).append(seq)
-    ahead.sort(key=lambda seq: seq.tpot_budget_until_s - now)
+    ahead.sort(key=lambda seq: seq.tpot_budget_until_s)
 
     def step_s(num_more: int) -> float:
         return Turn.of([*needed, *ahead[:num_more]]).step_s(latency, expected.drafted)

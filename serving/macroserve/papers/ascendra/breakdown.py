@@ -6,13 +6,18 @@ from statistics import mean
 
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
-from macroserve.papers.ascendra.cases import CHAT, DURATION_S, STRATEGY_NAMES, experiment
+from macroserve.papers.ascendra.cases import (
+    CHAT,
+    DURATION_S,
+    STRATEGY_NAMES,
+    experiment,
+    pools_of,
+)
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Metric, Values
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END
-from macroserve.sim.router import cell_pools
 from macroserve.sim.trace import Trace
 
 RATES = (9.0, 10.5, 12.0)
@@ -72,11 +77,10 @@ class Breakdown:
         outcome = self.experiment.serve(
             self.rate, self.duration_s, stop=AT_END, seed=seed, trace=found
         )
-        scenario = self.experiment.scenario
-        pools = cell_pools(scenario.cluster.num_instances, scenario.high_priority_ratio)
+        pools = pools_of(self.experiment)
         delays_s: dict[Pool, list[float]] = {pool: [] for pool in Pool}
         for instance, delay_s in found.delays:
-            delays_s[pools[int(instance.rpartition("-")[2])]].append(delay_s)
+            delays_s[pools[instance]].append(delay_s)
         num_requests = sum(map(len, delays_s.values()))
         values = {self.point(metric.value): metric.of(outcome) for metric in METRICS}
         for pool, delays in delays_s.items():

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from macroserve.core.request import Slo
+from macroserve.core.status import Pool
 from macroserve.core.strategy import Strategy
 from macroserve.papers.measurements import Goodput
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
+from macroserve.sim.router import cell_pools
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 
@@ -62,6 +64,13 @@ def experiment(
         drop_late=drop_late,
     )
     return Experiment(scenario, WORKLOADS[case.workload])
+
+
+def pools_of(experiment: Experiment) -> dict[str, Pool]:
+    """Return the pool of each instance of `experiment`, by name."""
+    scenario = experiment.scenario
+    pools = cell_pools(scenario.cluster.num_instances, scenario.high_priority_ratio)
+    return {f"instance-{index}": pool for index, pool in enumerate(pools)}
 
 
 def goodput(key: str, experiment: Experiment) -> Goodput:

@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 
 from macroserve.core.routing.constraints import Demand
 from macroserve.core.routing.decision import Choice, RouteReason
-from macroserve.core.routing.policies.ascendra import soonest, split
+from macroserve.core.routing.policies.ascendra import ascendra_route, split
 from macroserve.core.status import InstanceView, Pool
 from macroserve.core.strategies import STRATEGIES
-from macroserve.papers.ascendra.cases import CHAT, DURATION_S, experiment
+from macroserve.papers.ascendra.cases import CHAT, DURATION_S, experiment, pools_of
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Measurement, Values
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END
-from macroserve.sim.router import cell_pools
 from macroserve.sim.trace import Trace
 
 RATES = (1.0, 3.0, 6.0, 9.0)
@@ -27,9 +26,9 @@ instance may have nothing to do at all."""
 
 
 def _without_tickets(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    low, high = split(candidates)
-    if high and demand.offloaded:
-        return soonest(high, demand), RouteReason.URGENT
+    if demand.offloaded:
+        return ascendra_route(candidates, demand)
+    low, _ = split(candidates)
     return low[0], RouteReason.ROUND_ROBIN
 
 
@@ -64,18 +63,13 @@ class Utilization:
     duration_s: float
 
     def measure(self, seed: int) -> Values:
-        busy, scenario = _Busy(), self.experiment.scenario
+        busy, pools = _Busy(), pools_of(self.experiment)
         outcome = self.experiment.serve(
             self.rate, self.duration_s, stop=AT_END, seed=seed, trace=busy
         )
-        pools = cell_pools(scenario.cluster.num_instances, scenario.high_priority_ratio)
-        num_high = sum(pool is Pool.HP for pool in pools)
-        high_s = sum(
-            seconds
-            for instance, seconds in busy.seconds.items()
-            if pools[int(instance.rpartition("-")[2])] is Pool.HP
-        )
-        return {self.busy: high_s / (num_high * busy.end_s), self.attained: outcome.attainment}
+        high = [instance for instance, pool in pools.items() if pool is Pool.HP]
+        high_s = sum(busy.seconds[instance] for instance in high)
+        return {self.busy: high_s / (len(high) * busy.end_s), self.attained: outcome.attainment}
 
     @property
     def busy(self) -> str:
