@@ -197,10 +197,10 @@ async def running(
                 await adopt(cell, identity)
         count = sum(map(len, cells.values()))
 
-        async def known() -> bool:
-            return len(world.directory.members) == count
+        async def ready() -> bool:
+            return sum(each.cell.num_ready for each in world.directory.summaries) == count
 
-        await world.until(known)
+        await world.until(ready)
         yield world
     finally:
         await world.dispatcher.stop()

@@ -1,20 +1,18 @@
-import time
-
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from support.emulated_world import running
-from support.keys import live
+from support.emulated_world import SETTINGS
+from support.keys import live, source
 
 from macroserve.api.access_token import Audience
-from macroserve.api.handle import verify
 from macroserve.api.keys import Purpose
 from macroserve.core.status import Pool
 from macroserve.engine.emulated import EmulatedEngine
 from macroserve.engine.tokens import GENERATE_PATH
 from macroserve.serving.instance.engine_gate import EngineGate
+from macroserve.serving.instance.token_server import TokenServer, TokenServerOptions
 from macroserve.serving.security.calls import session, to
 
 
@@ -52,12 +50,19 @@ async def test_engine_gate_with_a_working_engine_or_another_path_passes(
 async def test_token_server_whose_engine_failed_says_so_with_a_proof(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with running({"cell-0": {"a": Pool.LP}}) as world:
-        handle = verify(world.instances["a"].identity().handle, live().ring, time.time())
-        fault = property(lambda self: "its engine has failed")
-        monkeypatch.setattr(EmulatedEngine, "fault", fault)
+    # No instance server: it would end the token server as soon as it saw the fault.
+    server = TokenServer(
+        TokenServerOptions(
+            settings=SETTINGS, name="a", pool=Pool.LP, host="127.0.0.1", keys=source()
+        )
+    )
+    started = await server.start(None, lambda beat: None)
+    try:
+        monkeypatch.setattr(EmulatedEngine, "fault", property(lambda self: "its engine has failed"))
         headers = to(Audience(Purpose.GENERATION, "a"))
-        url = handle.address + GENERATE_PATH
+        url = started.address + GENERATE_PATH
         async with session(live(), headers=headers) as http, http.post(url, json={}) as answer:
             assert answer.status == 503
             assert await answer.json() == {"error": {"message": "its engine has failed"}}
+    finally:
+        await server.stop()
