@@ -125,6 +125,17 @@ def test_plan_tries_the_manifests_numbers_and_keeps_those_that_the_strategy_read
     assert document["spec"]["scheduling"]["tuning"] == {}
 
 
+def test_plan_of_prompts_that_begin_alike_reports_cache_hits(run, tmp_path):
+    result = run(*PLACE, *LOAD)
+    assert "hits" not in result.output
+    result = run(*PLACE, *LOAD, "--shared-prefix", "groups=2,prompts=20,tokens=1000")
+    assert result.exit_code == 0, result.output
+    best = json.loads((tmp_path / "out" / "plan.json").read_text())["recommended"]
+    # All but the first of each group find 1,000 of their 1,300 tokens.
+    assert 0.5 < best["prefix_cache_hit_ratio"] < 1000 / 1300
+    assert "hits" in result.output and f"{best['prefix_cache_hit_ratio']:.0%}" in result.output
+
+
 def test_plan_with_an_ordering_is_refused(run, tmp_path):
     with_spec(tmp_path, scheduling={"strategy": "ascendra", "ordering": "SJF"})
     result = run(*PLACE, *LOAD)

@@ -39,10 +39,12 @@ class Cost:
 
 
 def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float) -> Table:
+    has_hits = any(candidate.prefix_cache_hit_ratio for candidate in tried)
+    hits = "; hits: share of the prompt tokens in prefix caches" if has_hits else ""
     shown = Table(
         title="Candidates",
         title_justify="left",
-        caption="hours and cost: for 1,000 requests",
+        caption=f"hours and cost: for 1,000 requests{hits}",
         caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
@@ -50,7 +52,7 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float
     for name in ("devices", "instances", "TP"):
         shown.add_column(name, justify="right")
     shown.add_column("strategy", no_wrap=True, min_width=10)
-    for name in ("HP", "cell", "attained", "hours"):
+    for name in ("HP", "cell", "attained", *(["hits"] if has_hits else []), "hours"):
         shown.add_column(name, justify="right")
     if cost.price is not None:
         shown.add_column("cost", justify="right")
@@ -64,6 +66,7 @@ def table(tried: Sequence[Candidate], chosen: Candidate, cost: Cost, goal: float
             f"{candidate.scenario.high_priority_ratio:.0%}",
             str(candidate.upper_bound),
             f"< {goal:.1%}" if candidate.attainment is None else f"{candidate.attainment:.1%}",
+            *([f"{candidate.prefix_cache_hit_ratio:.0%}"] if has_hits else []),
             f"{cost.device_hours(candidate):.3g}" if found else "-",
         ]
         money = cost.money(candidate)
@@ -82,6 +85,7 @@ def document(candidate: Candidate, cost: Cost) -> dict[str, Any]:
         "high_priority_ratio": candidate.scenario.high_priority_ratio,
         "upper_bound": candidate.upper_bound,
         "attainment": candidate.attainment,
+        "prefix_cache_hit_ratio": candidate.prefix_cache_hit_ratio,
         "device_hours_per_1000_requests": (
             None if candidate.num_instances is None else cost.device_hours(candidate)
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
 from operator import attrgetter, itemgetter
+from statistics import mean
 from typing import NamedTuple
 
 from macroserve.core.scaling.mitosis import Bounds
@@ -69,6 +70,10 @@ class Need:
     def most_instances(self, scenario: Scenario) -> int:
         return self.num_devices // scenario.cluster.ranks
 
+    def attainment(self, outcome: RunResult) -> float:
+        """Return the attainment that has to reach the goal."""
+        return outcome.worst_attainment(self.slo_classes, self.goal)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -81,6 +86,9 @@ class Candidate:
     """Maximum number of instances in a cell."""
     attainment: float | None
     """Attainment at that number; None: it is only known to be below the goal."""
+    prefix_cache_hit_ratio: float
+    """Share of the prompt tokens that the prefix caches had, with as many instances or, where none
+    attain the goal, with all that were tried."""
 
     @property
     def num_devices(self) -> int | None:
@@ -195,16 +203,17 @@ def _of_strategy(scenario: Scenario, strategy: Strategy) -> Scenario:
 def _sized(scenario: Scenario, need: Need) -> Candidate:
     """Return the candidate with the fewest instances that attain the goal, in one cell."""
     most = need.most_instances(scenario)
-    attainments: dict[int, float] = {}
+    outcomes: dict[int, RunResult] = {}
 
     def keeps(num_instances: int) -> bool:
-        attainments[num_instances] = _attainment(scenario, need, num_instances)
-        return attainments[num_instances] >= need.goal
+        outcomes[num_instances] = _served(scenario, need, num_instances)
+        return need.attainment(outcomes[num_instances]) >= need.goal
 
     if not keeps(most):
-        return Candidate(scenario, None, most, None)
+        return Candidate(scenario, None, most, None, outcomes[most].prefix_cache_hit_ratio)
     num = fewest(keeps, 1, most)
-    return Candidate(scenario, num, num, attainments[num])
+    found = outcomes[num]
+    return Candidate(scenario, num, num, need.attainment(found), found.prefix_cache_hit_ratio)
 
 
 def _percent_held(scenario: Scenario, need: Need) -> int:
@@ -213,7 +222,8 @@ def _percent_held(scenario: Scenario, need: Need) -> int:
     def is_lost(percent: int) -> bool:
         evenly = [each for i, each in enumerate(need.arrivals) if i * percent % 100 < percent]
         part = replace(need, arrivals=evenly)
-        return _attainment(scenario, part, need.most_instances(scenario)) < need.goal
+        outcome = _served(scenario, part, need.most_instances(scenario))
+        return part.attainment(outcome) < need.goal
 
     return fewest(is_lost, 1, 101) - 1
 
@@ -229,25 +239,29 @@ def _proved(
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
             tried = _with_cells(candidate.scenario, num, bound)
             outcomes = list(run(partial(piece_served, tried, most_missed), pieces))
-            attainment = joined(outcomes, need.num_requests).worst_attainment(
-                need.slo_classes, need.goal
-            )
-            if attainment >= need.goal:
+            whole = joined(outcomes, need.num_requests)
+            if need.attainment(whole) >= need.goal:
                 return replace(
-                    candidate, num_instances=num, upper_bound=bound, attainment=attainment
+                    candidate,
+                    num_instances=num,
+                    upper_bound=bound,
+                    attainment=need.attainment(whole),
+                    prefix_cache_hit_ratio=whole.prefix_cache_hit_ratio,
                 )
     return None
 
 
 def joined(outcomes: Sequence[RunResult], num_requests: int) -> RunResult:
     """Return the result of all pieces of a load of so many requests; what a piece that was cut
-    short has not decided counts as missed."""
+    short has not decided counts as missed. Hits are the mean of the pieces, which are of equal
+    size."""
     by_class: dict[str, Ended] = {}
     for outcome in outcomes:
         for name, ended in outcome.ended_by_class.items():
             by_class[name] = by_class.get(name, Ended()) + ended
     num_attained = sum(outcome.attained for outcome in outcomes)
-    return RunResult(num_requests, num_attained, True, by_class)
+    hits = mean(outcome.prefix_cache_hit_ratio for outcome in outcomes)
+    return RunResult(num_requests, num_attained, True, by_class, prefix_cache_hit_ratio=hits)
 
 
 class Piece(NamedTuple):
@@ -282,10 +296,9 @@ def _num_requests(arrivals: Sequence[Arrival]) -> int:
     return sum(arrival.num_requests for arrival in arrivals)
 
 
-def _attainment(scenario: Scenario, need: Need, num_instances: int) -> float:
+def _served(scenario: Scenario, need: Need, num_instances: int) -> RunResult:
     tried = _with_cells(scenario, num_instances, num_instances)
-    outcome = tried.serve(need.arrivals, stop=need.stop)
-    return outcome.worst_attainment(need.slo_classes, need.goal)
+    return tried.serve(need.arrivals, stop=need.stop)
 
 
 def _with_cells(scenario: Scenario, num_instances: int, upper_bound: int) -> Scenario:
