@@ -29,6 +29,7 @@ SLO = Slo(ttft_s=15.0, tpot_s=0.1)
 NUM_DECODING = 64
 PROMPT_TOKENS = (40, 90, 150, 220, 400, 800, 1600)
 MAX_NEW_TOKENS = 2000
+BLOCK_SIZE = 16
 
 
 def measure(
@@ -48,18 +49,21 @@ def measure(
 
 
 def _median_decision_s(num_waiting: int, strategy_name: str, num_decisions: int) -> float:
+    chosen, model = strategy(strategy_name), LLAMA_30B_TP4
+    hidden_per_kv = model.kv_size // model.hidden_size
     scheduler = InstanceScheduler(
         InstanceConfig(
-            strategy=strategy(strategy_name),
+            strategy=chosen,
             pool=Pool.LP,
             slo=SLO,
             num_blocks=80 * NUM_DECODING,
-            block_size=16,
+            block_size=BLOCK_SIZE,
             max_num_seqs=2 * NUM_DECODING,
             max_batch_tokens=2048,
             max_model_len=4096,
+            hidden_states_per_block=hidden_per_kv * BLOCK_SIZE if chosen.keeps_hidden else None,
         ),
-        LatencyModel(LLAMA_30B_TP4, L20),
+        LatencyModel(model, L20),
     )
     requests, now = _requests(), 0.0
     while scheduler.status(now).num_decoding < NUM_DECODING:
