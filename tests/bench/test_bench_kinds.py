@@ -1,4 +1,4 @@
-"""``macroserve bench engine``: a model that sees images in stock vLLM and in our engine."""
+"""``macroserve bench engine``: models of several kinds in stock vLLM and in our engine."""
 
 import pytest
 
@@ -11,6 +11,7 @@ from macroserve.bench.quickstart import quickstart_settings  # noqa: E402
 
 
 @pytest.mark.integration
-async def test_tokens_about_images_are_those_of_stock_vllm() -> None:
-    figures = await kinds.measure(quickstart_settings(), {"vlm": kinds.KINDS["vlm"]})
-    assert figures == {"engine.vlm": 1}
+@pytest.mark.parametrize("kind", ["vlm", "mla"])
+async def test_tokens_of_a_kind_are_those_of_stock_vllm(kind: str) -> None:
+    figures = await kinds.measure(quickstart_settings(), {kind: kinds.KINDS[kind]})
+    assert figures == {f"engine.{kind}": 1}

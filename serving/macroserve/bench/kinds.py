@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from PIL import Image
 from vllm.inputs import PromptType, TextPrompt, TokensPrompt
@@ -17,9 +18,25 @@ from macroserve.bench.prefixes import stock as stock_engine
 from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens, started
 from macroserve.engine.settings import EngineSettings
 
-KINDS = {"gemma3": 8, "gptoss": 8, "mla": 1, "moe": 8, "vlm": 8}
-"""Requests at a time, by kind. On a CPU, stock vLLM's own tokens of MLA depend on what else is in a
-batch."""
+
+class Kind(NamedTuple):
+    """A kind of model is served in this way by both engines."""
+
+    num_seqs: int = 8
+    """Requests at a time."""
+    attention_backend: str | None = None
+    """vLLM's choice where None."""
+
+
+KINDS = {
+    "gemma3": Kind(),
+    "gptoss": Kind(),
+    # On a CPU, stock vLLM's own tokens of MLA depend on what else is in a batch, and its attention
+    # for processors with AMX takes no float32 and no small heads.
+    "mla": Kind(1, "CPU_MLA"),
+    "moe": Kind(),
+    "vlm": Kind(),
+}
 NUM_REQUESTS = 12
 MAX_PROMPT_TOKENS, MAX_NEW_TOKENS = 300, 32
 """Tokens of a request at most, without those of its images."""
@@ -32,21 +49,24 @@ WIDTH, HEIGHT = 50, 40
 Tokens = list[list[int]]
 
 
-async def measure(settings: EngineSettings, kinds: Mapping[str, int] = KINDS) -> dict[str, float]:
+async def measure(settings: EngineSettings, kinds: Mapping[str, Kind] = KINDS) -> dict[str, float]:
     """Return for each kind, as ``engine.KIND``, the share of requests whose greedy tokens equal
     stock vLLM's: 1 if the kind is served."""
     figures: dict[str, float] = {}
     with TemporaryDirectory() as folder:
-        for kind, num_seqs in kinds.items():
+        for kind, how in kinds.items():
             model = str(build(Path(folder) / kind, kind))
             own = replace(
                 settings,
                 model=model,
                 slo=NEVER_LATE,
                 max_model_len=MAX_MODEL_LEN,
-                max_num_seqs=num_seqs,
+                max_num_seqs=how.num_seqs,
                 # The model that sees images has a tokenizer; the others have none.
-                args={"skip_tokenizer_init": kind != "vlm"},
+                args={
+                    "skip_tokenizer_init": kind != "vlm",
+                    "attention_backend": how.attention_backend,
+                },
             )
             async with stock_engine(own) as llm:
                 stock = await _serve(llm, kind)
