@@ -12,6 +12,12 @@ from macroserve.serving.security.calls import session
 
 async def migrate(world: World, instance: str, source: str, target: str) -> None:
     """Move an instance as the operator does, by the admin API."""
+    answer = await migration(world, instance, source, target)
+    assert answer.status_code == 200
+
+
+async def migration(world: World, instance: str, source: str, target: str) -> httpx.Response:
+    """Ask the admin API to move an instance, and return its answer."""
 
     async def discover() -> dict[str, str]:
         return world.urls
@@ -20,9 +26,8 @@ async def migrate(world: World, instance: str, source: str, target: str) -> None
         app = Starlette(routes=AdminApi(discover, http, lambda: "token").routes())
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
-            answer = await client.post(
+            return await client.post(
                 f"{messages.ADMIN_PREFIX}/migrate",
                 content=messages.encode(messages.MigrateOrder(instance, source, target)),
                 headers={"Authorization": "Bearer token"},
             )
-    assert answer.status_code == 200
