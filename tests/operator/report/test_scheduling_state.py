@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from macroserve.core.status import UNHEARD, Phase
 from macroserve.operator.report.reporter import FIGURES_EVERY, Reporter
 from macroserve.operator.report.scheduling_state import MAX_INSTANCES, cell_figures, scheduling
 from macroserve.operator.report.status import status
+
+PAGE = Path(__file__).parents[3] / "docs" / "kubernetes" / "describe.md"
 
 IDLE = {
     "phase": Phase.IDLE,
@@ -292,3 +295,17 @@ def test_every_scheduling_field_of_the_crd_is_told() -> None:
     assert set(told) == set(filled)
     for part in ("instances", "refusals"):
         assert set(told[part]["items"]["properties"]) == set(filled[part][0])
+
+
+def test_page_on_kubectl_describe_names_every_field_of_the_status() -> None:
+    page = PAGE.read_text()
+    fields = set(names_of(crd.at("status")))
+    assert {"readyInstances", "warmUpSeconds", "phaseSince"} < fields
+    assert sorted(field for field in fields if f"`{field}`" not in page) == []
+
+
+def names_of(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of the fields in an object, or in an array's objects, and in theirs."""
+    for name, each in schema.get("items", schema).get("properties", {}).items():
+        yield name
+        yield from names_of(each)
