@@ -13,7 +13,9 @@ from macroserve.api.manifest import parse
 from macroserve.cli.deployment_options import DeploymentOptions
 from macroserve.cli.simulated_deployment import SimulatedDeployment
 from macroserve.core.strategy import HybridCache
+from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.models import ARCHITECTURES, MODELS
+from macroserve.sim.hardware.step_time import StepTime
 
 PARTS = (
     *("spec.model", "spec.engine", "spec.scheduling", "spec.slo"),
@@ -228,6 +230,26 @@ def test_hidden_states_are_kept_where_engines_keep_them(
     model: str, edits: list[Edit], rule: HybridCache
 ) -> None:
     assert simulated(*edits, model=model).scenario().strategy.hybrid_cache is rule
+
+
+@pytest.mark.parametrize(
+    ("edits", "ahead"),
+    [
+        ([strategy("unified"), hybrid("Off")], True),
+        ([strategy("aptserve")], False),
+        ([strategy("unified"), ("spec.engine.pipelineParallel", 2)], False),
+    ],
+)
+def test_step_hides_the_host_where_engines_schedule_ahead(edits: list[Edit], ahead: bool) -> None:
+    scenario = simulated(*edits).scenario()
+    cluster = scenario.cluster
+    alone = StepTime(cluster.shape, cluster.device, cluster.link, Host(0, 0))
+    host_s = VLLM_HOST.step_s + 64 * VLLM_HOST.sequence_s
+    hidden_s = host_s if ahead else 0.0
+    work = ((), 64, 32000)
+    took_s = cluster.step_time(scenario.strategy).seconds(*work)
+    assert took_s == pytest.approx(alone.seconds(*work) + host_s - hidden_s)
+    assert alone.seconds(*work) > host_s
 
 
 def test_plan_tries_each_strategy_with_the_setting() -> None:

@@ -15,6 +15,7 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.sim.hardware.devices import DEVICES
+from macroserve.sim.hardware.host import VLLM_AHEAD
 from macroserve.sim.hardware.links import LINKS
 from macroserve.sim.scenario import ClusterSpec, Scenario
 
@@ -140,4 +141,5 @@ class SimulatedDeployment:
             max_model_len=self.manifest.spec.model.max_model_len,
             max_num_seqs=-(-sizes.max_num_seqs // num_stages),
             max_batch_tokens=sizes.max_batch_tokens,
+            host=VLLM_AHEAD,
         )

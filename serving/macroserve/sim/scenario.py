@@ -136,6 +136,15 @@ class ClusterSpec:
             self.model.num_layers
         )
 
+    def step_time(self, strategy: Strategy) -> StepTime:
+        """Return the step time of an instance, or of the devices of one of its stages.
+
+        Steps are not scheduled ahead where hidden states are kept, since what is in memory is then
+        decided when the step before has ended, nor in a pipeline, whose host serves all stages.
+        """
+        ahead = self.host.ahead and self.stages == 1 and not strategy.keeps_hidden
+        return StepTime(self.shape, self.device, self.link, replace(self.host, ahead=ahead))
+
     def instance_spec(
         self,
         strategy: Strategy,
@@ -172,7 +181,7 @@ class ClusterSpec:
             drop_late=drop_late,
             overdue_after_s=overdue_after_s,
         )
-        step_time = StepTime(self.shape, self.device, self.link, self.host)
+        step_time = self.step_time(strategy)
         pipeline = None
         if self.stages > 1:
             hidden_bytes = self.model.hidden_size * self.model.dtype_bytes

@@ -79,6 +79,15 @@ def test_step_over_slower_links_or_hosts_takes_longer() -> None:
     assert hosted - slow == pytest.approx(0.011)
 
 
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_step_scheduled_ahead_takes_the_longer_of_device_and_host(share: float) -> None:
+    shape = MODELS["Mistral-7B"]
+    device_s = StepTime(shape, L20, PCIE_4, Host(0, 0)).seconds([], 64, 32000)
+    host = Host(share * device_s / 2, share * device_s / 128, ahead=True)
+    took_s = StepTime(shape, L20, PCIE_4, host).seconds([], 64, 32000)
+    assert took_s == pytest.approx(max(1.0, share) * device_s)
+
+
 def test_mixed_step_saves_a_read_of_the_weights() -> None:
     step = of("Llama-30B", 4, L20)
     apart_s = step.seconds([(512, 0)], 0, 0) + step.seconds([], 64, 32000)

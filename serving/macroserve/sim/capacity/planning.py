@@ -17,7 +17,6 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 from macroserve.sim.capacity.capacity import fewest
 from macroserve.sim.capacity.pools import other_ratios
-from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.results import RunResult, StopRule
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import Arrival
@@ -323,8 +322,7 @@ def _why_infeasible(scenarios: Sequence[Scenario], need: Need) -> str | None:
     pace, pace_s = min(paces_s.items(), key=itemgetter(1))
     prefills_s: list[float] = []
     for scenario in scenarios:
-        cluster = scenario.cluster
-        step = StepTime(cluster.shape, cluster.device, cluster.link, cluster.host)
+        step = scenario.cluster.step_time(scenario.strategy)
         if step.seconds((), 1, 1) <= pace_s:
             lengths = sorted(
                 length for arrival in need.arrivals for length in arrival.message_lengths

@@ -89,7 +89,8 @@ class StepTime:
         if window:
             layers_s += window.num_layers * (windowed_s - attention_s)
         host_s = self._host.step_s + self._host.sequence_s * num_samples
-        return layers_s + self._head_s(num_samples) + host_s
+        device_s = layers_s + self._head_s(num_samples)
+        return max(device_s, host_s) if self._host.ahead else device_s + host_s
 
     @property
     def rebuild_s_per_token(self) -> float:
