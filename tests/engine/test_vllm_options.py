@@ -73,6 +73,23 @@ def test_engine_args_that_are_mappings_become_vllm_classes(
     assert config.structured_outputs_config.reasoning_parser == "granite"
 
 
+def test_expert_parallelism_reaches_the_engine_of_a_model_with_experts(
+    settings: EngineSettings, tmp_path: Path
+) -> None:
+    experts = replace(settings, model=str(build(tmp_path, "moe")))
+    asked = replace(experts, args={**experts.args, "enable_expert_parallel": True})
+    assert (
+        not engine_args(experts, Pool.LP, None)
+        .create_engine_config()
+        .parallel_config.enable_expert_parallel
+    )
+    assert (
+        engine_args(asked, Pool.LP, None)
+        .create_engine_config()
+        .parallel_config.enable_expert_parallel
+    )
+
+
 def test_engine_args_mapping_with_an_unknown_name_is_refused(settings: EngineSettings) -> None:
     with pytest.raises(ValueError, match="enable_in_thoughts"):
         frontend_config(
