@@ -138,6 +138,7 @@ def test_tokens_of_every_strategy_equal_stock_vllm(
     last = statuses[-1]
     assert (last.num_running, last.num_waiting) == (0, 0)
     assert last.free_blocks == last.num_blocks
+    assert last.finished == NUM_REQUESTS, "the requests of the warm-up do not count"
     assert [s.seq for s in statuses] == sorted(s.seq for s in statuses)
     phases = {s.phase for s in statuses}
     if name in ("prefill-first", "ecoserve"):

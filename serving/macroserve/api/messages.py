@@ -43,6 +43,8 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the prompt that an earlier instance had already streamed."""
     slo_class: str = DEFAULT_CLASS
     """Name of its SLO class."""
+    probe: bool = False
+    """See ``core.request.Request``."""
 
     def to_request(
         self,
@@ -50,7 +52,6 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
         num_prompt_tokens: int,
         max_new_tokens: int,
         now: float,
-        probe: bool = False,
         adapter: str | None = None,
     ) -> Request:
         """Return the request as policies see it, on the clock that reads ``now``."""
@@ -61,7 +62,7 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
             max_new_tokens=max_new_tokens,
             slo=self.slo,
             num_streamed_tokens=self.num_streamed_tokens,
-            probe=probe,
+            probe=self.probe,
             route_id=self.route_id,
             adapter=adapter,
             slo_class=self.slo_class,

@@ -83,8 +83,8 @@ class Request:
     """Expected tokens of the response from here, by knowledge of the prompt; None if only other
     responses' lengths tell."""
     probe: bool = False
-    """Whether the instance itself made the request to test the engine; such requests are not
-    counted."""
+    """True for a request of no client, with which an instance warms up or a part tests another;
+    neither its end nor its length counts."""
     route_id: str = ""
     """Id under which the cell scheduler counts this attempt; empty where that is ``request_id``."""
     adapter: str | None = None

@@ -218,7 +218,7 @@ class EmulatedEngine:
         args = body.sampling_params.extra_args
         tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
         sizes = (len(body.token_ids), body.sampling_params.max_tokens)
-        request = tag.to_request(body.request_id, *sizes, now, tag.probe)
+        request = tag.to_request(body.request_id, *sizes, now)
         if body.request_id in self._executor.streams:
             raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
         self._executor.add(body, reader)

@@ -26,9 +26,6 @@ instance."""
 class RequestTag(RequestInfo, frozen=True, kw_only=True):
     """A request's tokens arrive at an instance with this tag."""
 
-    probe: bool = False
-    """See ``Request``."""
-
     def to_args(self) -> dict[str, Any]:
         return {TAG_KEY: msgspec.to_builtins(self)}
 

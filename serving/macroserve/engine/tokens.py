@@ -57,8 +57,8 @@ class TokenRequest:
     """Name of the LoRA adapter; None for the model alone."""
     session: str | None = None
     """Session that the client names; None for none."""
-    counted: bool = True
-    """False for a request of no client, which the metrics of requests leave out."""
+    probe: bool = False
+    """See ``core.request.Request``."""
 
 
 class TopLogprob(msgspec.Struct, frozen=True):

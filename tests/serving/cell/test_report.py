@@ -76,6 +76,22 @@ async def test_report_of_a_cell_has_what_ended_by_class() -> None:
         assert cell.report().cell.ended_by_class == {"batch": Ended(2, 2)}
 
 
+async def test_report_of_a_cell_counts_no_probe() -> None:
+    async with running({"cell-0": {"a": Pool.LP}}) as world:
+        cell = world.cells["cell-0"]
+        with in_class(BATCH):
+            await world.tokens(replace(token_request("probe"), probe=True))
+        await world.tokens(token_request("of-a-client"))
+
+        async def counted() -> bool:
+            return cell.report().cell.finished > 0
+
+        await world.until(counted)
+        ended = cell.report().cell
+        assert (ended.finished, ended.ended_by_class) == (1, {})
+        assert len((await cell.load()).lengths) == 1
+
+
 @pytest.mark.parametrize("fetched", [False, True])
 async def test_report_of_a_cell_has_the_start_that_an_instance_measured(
     tmp_path: Path, fetched: bool

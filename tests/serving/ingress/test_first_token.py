@@ -54,7 +54,7 @@ def test_first_token_without_an_instance_asks_no_cell() -> None:
     directory.looks = 3
     wait_for(directory, streamer)
     assert directory.looks == 0
-    assert [(asked.max_new_tokens, asked.counted) for asked in streamer.asked] == [(1, False)]
+    assert [(asked.max_new_tokens, asked.probe) for asked in streamer.asked] == [(1, True)]
 
 
 def test_first_token_that_is_refused_is_asked_for_again() -> None:

@@ -82,7 +82,7 @@ def test_merged_page_tells_which_sources_did_not_answer() -> None:
 def test_request_of_no_client_is_in_no_metric() -> None:
     metrics = IngressMetrics("ns", "llama", [DEFAULT])
     before = metrics.page()
-    request = replace(token_request("ready"), counted=False)
+    request = replace(token_request("ready"), probe=True)
     with metrics.request(0.0, request, DEFAULT) as record:
         assert metrics.page() == before
         record.tokens(1, 0.5)

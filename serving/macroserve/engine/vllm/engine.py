@@ -100,19 +100,15 @@ class VllmEngine:
             ]
             await asyncio.gather(
                 *(
-                    self._generate(f"warm-up-{round_}-{number}", prompt, output)
+                    self._probe(f"warm-up-{round_}-{number}", prompt, output)
                     for number, prompt in enumerate(prompts)
                 )
             )
 
-    async def _generate(
-        self,
-        request_id: str,
-        prompt_token_ids: list[int],
-        max_tokens: int,
-        extra_args: dict[str, Any] | None = None,
-    ) -> None:
-        params = greedy(max_tokens, extra_args=extra_args)
+    async def _probe(self, request_id: str, prompt_token_ids: list[int], max_tokens: int) -> None:
+        """Generate tokens for no client."""
+        tag = RequestTag(route_id=request_id, age_s=0.0, slo=self._settings.slo, probe=True)
+        params = greedy(max_tokens, extra_args=tag.to_args())
         prompt = TokensPrompt(prompt_token_ids=prompt_token_ids)
         async for _ in self.llm.generate(prompt, params, request_id):
             pass
@@ -157,9 +153,7 @@ class VllmEngine:
 
     async def probe(self) -> None:
         self._num_probes += 1
-        name = f"probe-{self._num_probes}"
-        tag = RequestTag(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
-        await self._generate(name, [1], 1, tag.to_args())
+        await self._probe(f"probe-{self._num_probes}", [1], 1)
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         return await self.llm.engine_core.call_utility_async(COMMAND, verb, argument)

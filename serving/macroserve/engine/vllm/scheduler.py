@@ -168,7 +168,7 @@ class MacroserveScheduler(ExactScheduler):
         tag = RequestTag.from_args(params.extra_args, request.request_id, self._slo)
         sizes = (request.num_prompt_tokens, request.max_tokens)
         adapter = request.lora_request and request.lora_request.lora_name
-        known = tag.to_request(request.request_id, *sizes, now, tag.probe, adapter)
+        known = tag.to_request(request.request_id, *sizes, now, adapter)
         refusal = self.policy.add_request(known, now)
         if refusal is not None:
             # The frontend has checked lengths against the model's, and vLLM the pool against

@@ -199,7 +199,7 @@ class CellScheduler:
         decision = self._ledger.assign(request, now, ignore_constraints=query.ignore_constraints)
         self._decisions[decision.reason] += 1
         instance = decision.instance
-        if instance and query.first:
+        if instance and query.first and not query.probe:
             num_to_compute = query.num_prompt_tokens - decision.num_cached
             self._load.add(num_to_compute, query.predicted_new_tokens, now, query.slo_class)
         handle = self._connections[instance].handle if instance else None

@@ -149,6 +149,7 @@ class Dispatcher:
             len(request.token_ids),
             request.max_new_tokens,
             targets.slo,
+            probe=request.probe,
             adapter=request.adapter,
             slo_class=targets.name,
         )
@@ -190,7 +191,8 @@ class Dispatcher:
                 try:
                     body = request_body(request, query, emitted)
                     await self._attempt(body, routed, query, attempts, take)
-                    self._lengths.observe(accepted, len(emitted))
+                    if not request.probe:
+                        self._lengths.observe(accepted, len(emitted))
                     return
                 except HandedBackError as handed_back:
                     failure = self._rerouted(record, routed, handed_back.reason)
@@ -238,6 +240,7 @@ class Dispatcher:
             predicted_new_tokens=self._lengths.predict(request, num_emitted) - num_emitted,
             slo=request.slo,
             slo_class=request.slo_class,
+            probe=request.probe,
             num_streamed_tokens=num_emitted,
             exclude=tuple(attempts.failed),
             offloaded=offloaded,

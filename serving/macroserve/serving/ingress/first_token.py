@@ -24,7 +24,7 @@ async def first_token(directory: CellDirectory, streamer: TokenStreamer) -> None
         sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
         options={},
         restartable=True,
-        counted=False,
+        probe=True,
     )
     came = asyncio.Event()
 

@@ -106,7 +106,7 @@ class IngressMetrics:
     ) -> Iterator[ServedRequest]:
         """Count a client's request from its arrival to its end."""
         record = ServedRequest(arrival_s, targets)
-        if not request.counted:
+        if request.probe:
             yield record
             return
         self._prompt_tokens.labels(**self.names).inc(len(request.token_ids))

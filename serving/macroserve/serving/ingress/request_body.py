@@ -17,6 +17,7 @@ def request_body(
         slo=query.slo,
         slo_class=query.slo_class,
         num_streamed_tokens=query.num_streamed_tokens,
+        probe=query.probe,
     )
     sampling = {
         **request.sampling,
