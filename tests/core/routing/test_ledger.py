@@ -272,3 +272,12 @@ def test_ledger_counts_what_it_refused_by_reason() -> None:
     ledger.assign(trial, now=0.0)
     ledger.assign(replace(request("another"), trial=True), now=0.0)
     assert ledger.refused == {"ttft": 1, "no_instance": 2, "trials_busy": 1}
+
+
+def test_ledger_counts_no_refusal_of_a_probe() -> None:
+    ledger = ledger_of("a")
+    late = request("late", num_tokens=1200)
+    probe = replace(late, request=replace(late.request, probe=True))
+    assert ledger.assign(probe, now=0.0, ignore_constraints=False).instance is None
+    assert ledger.assign(replace(probe, exclude=frozenset({"a"})), now=0.0).instance is None
+    assert ledger.refused == {}

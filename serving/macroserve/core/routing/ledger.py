@@ -171,12 +171,12 @@ class CellLedger:
             self._sessions.holder(request.session),
         )
         if decision.instance is None:
-            self._refused[decision.refusal] += 1
+            self._note_refusal(request, decision)
             return decision
         if decision.reason.in_turn:
             self._last = decision
         if not (decision.satisfied or ignore_constraints):
-            self._refused[decision.refusal] += 1
+            self._note_refusal(request, decision)
             return dataclasses.replace(decision, instance=None)
         self._adapters.note(adapter, decision.instance, now)
         self._sessions.note(request.session, decision.instance)
@@ -222,6 +222,10 @@ class CellLedger:
     def note_refused(self, by_reason: Mapping[str, int]) -> None:
         """Count requests that were refused without asking the cell."""
         self._refused.update(by_reason)
+
+    def _note_refusal(self, request: RouteRequest, decision: RouteDecision) -> None:
+        if not request.request.probe:
+            self._refused[decision.refusal] += 1
 
     @property
     def waiting_prefill_s(self) -> float:

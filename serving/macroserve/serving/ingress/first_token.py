@@ -14,8 +14,7 @@ RETRY_S = 0.05
 async def first_token(directory: CellDirectory, streamer: TokenStreamer) -> None:
     """Return when an instance has generated a token.
 
-    Until the directory has an instance, no cell is asked for one: the cells would count each
-    question as a refusal, though no client has sent a request.
+    Until the directory has an instance, no cell is asked for one.
     """
     request = TokenRequest(
         request_id="ready",
