@@ -22,6 +22,16 @@ def prepare_frontend() -> None:
     prepare_environment()
 
 
+def prepare_instance() -> None:
+    """Prepare the process of an instance: it takes in all outputs of a step at once.
+
+    Between chunks of them, the tokens of the first would go out in a frame of their own. An output
+    costs microseconds here, as the text is made elsewhere.
+    """
+    os.environ.setdefault("VLLM_V1_OUTPUT_PROC_CHUNK_SIZE", str(1 << 20))
+    prepare_environment()
+
+
 def prepare_environment() -> None:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

@@ -47,9 +47,9 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
         from macroserve.engine.emulated import EmulatedEngine
 
         return EmulatedEngine(settings, pool)
-    from macroserve.engine.vllm.environment import prepare_environment
+    from macroserve.engine.vllm.environment import prepare_instance
 
-    prepare_environment()
+    prepare_instance()
     from macroserve.engine.vllm.engine import VllmEngine
 
     return VllmEngine(settings, pool)
