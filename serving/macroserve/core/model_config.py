@@ -10,6 +10,11 @@ _EVERY_NTH_IS_FULL = {"gemma2": 2, "gemma3_text": 6}
 """Layers from one without a window to the next, by model type, if the checkpoint does not tell."""
 
 
+def num_layers_of(config: Mapping[str, Any]) -> int:
+    """Return the number of layers; 0 if the configuration does not tell it."""
+    return _first(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
 def experts_of(config: Mapping[str, Any]) -> Experts | None:
     num = _first(config, "n_routed_experts", "num_local_experts", "num_experts")
     per_token = _first(config, "num_experts_per_tok", "experts_per_token", "top_k_experts")

