@@ -163,6 +163,15 @@ SENTENCES = [
         "spec.engine.args is a mapping, must be a mapping whose hf_overrides is a mapping.",
     ),
     (
+        edited(("spec.engine.args.quantization", "bitsandbytes")),
+        "spec.engine.args is a mapping, must be a mapping whose quantization is a method of vLLM.",
+    ),
+    (
+        edited(("spec.engine.args.quantization", "fp8_per_chanel")),
+        "spec.engine.args is a mapping, must be a mapping whose quantization is a method of vLLM "
+        "(did you mean fp8_per_channel?).",
+    ),
+    (
         edited(("spec.api", {"chatTemplate": "{{ a }}", "chatTemplateFile": "b.jinja"})),
         "spec.api.chatTemplateFile is 'b.jinja', must be left out where another chat template is "
         "given.",

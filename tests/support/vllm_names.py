@@ -56,6 +56,7 @@ def kinds(annotation: Any) -> set[str]:
 def installed() -> dict[str, Any]:
     prepare_environment()
     from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
     from vllm.reasoning import ReasoningParserManager
     from vllm.tool_parsers import ToolParserManager
 
@@ -70,6 +71,7 @@ def installed() -> dict[str, Any]:
         },
         "TOOL_CALL_PARSERS": tuple(sorted(ToolParserManager.list_registered())),
         "REASONING_PARSERS": tuple(sorted(ReasoningParserManager.list_registered())),
+        "QUANTIZATION_METHODS": tuple(sorted(QUANTIZATION_METHODS)),
         "SERVER_OPTIONS": tuple(sorted(field.name for field in dataclasses.fields(FrontendArgs))),
     }
 

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel, to_snake
 from macroserve.api import api_options
 from macroserve.api.json_value import json_value
 from macroserve.api.validation_errors import must_be, nearest
-from macroserve.api.vllm_names import ENGINE_ARGS
+from macroserve.api.vllm_names import ENGINE_ARGS, QUANTIZATION_METHODS
 
 DECIDED_BY = {
     "model": "spec.model.source",
@@ -106,6 +106,10 @@ def _of_its_kind(args: dict[str, Any]) -> dict[str, Any]:
         kind = {dict: "mapping", list: "list"}.get(type(value), "scalar")
         if kind not in (kinds := ENGINE_ARGS[name]).split(" or "):
             raise must_be(f"a mapping whose {name} is a {kinds}")
+    method = args.get("quantization")
+    if method is not None and method not in QUANTIZATION_METHODS:
+        known = nearest(str(method), QUANTIZATION_METHODS)
+        raise must_be(f"a mapping whose quantization is a method of vLLM{known}")
     return args
 
 

@@ -284,6 +284,14 @@ REASONING_PARSERS = (
     "minimax_m3", "mistral", "muse", "muse_glimmer", "musespark1x", "nemotron_v3", "olmo3",
     "openai_gptoss", "plamo3", "poolside_v1", "qwen3", "seed_oss", "step3", "step3p5", "step5",
 )  # fmt: skip
+QUANTIZATION_METHODS = (
+    "auto_awq", "auto_gptq", "awq", "awq_marlin", "compressed-tensors", "deepseek_v4_fp8",
+    "experts_int8", "fbgemm_fp8", "fp8", "fp8_per_block", "fp8_per_channel", "fp8_per_tensor",
+    "fp_quant", "gpt_oss_mxfp4", "gptq", "gptq_marlin", "humming", "inc",
+    "int8_per_channel_weight_only", "modelopt", "modelopt_fp4", "modelopt_mixed",
+    "modelopt_mxfp8", "moe_wna16", "mxfp4", "mxfp8", "nvfp4_per_token", "online", "quark",
+    "torchao",
+)  # fmt: skip
 SERVER_OPTIONS = (
     "allow_credentials", "allowed_headers", "allowed_methods", "allowed_origins",
     "anthropic_disabled_thinking_effort", "api_key", "chat_template",
@@ -332,5 +340,6 @@ ONLY_IN = {
         "plamo3": ("0.32", "0.33"),
         "step5": ("0.33",),
     },
+    "QUANTIZATION_METHODS": {},
     "SERVER_OPTIONS": {"grpc_port": ("0.32", "0.33"), "reasoning_effort_map": ("0.33",)},
 }

@@ -28,6 +28,7 @@ from macroserve.engine.vllm.choices import ServingChoices
 from macroserve.engine.vllm.grammar import CheckedInputProcessor
 from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import check_host_cache, check_parallel, engine_args
+from macroserve.engine.vllm.quantization import naming_quantization
 from macroserve.engine.vllm.scheduler import COMMAND
 from macroserve.engine.vllm.stderr_tail import StderrTail
 from macroserve.engine.vllm.stopped import end_stopped
@@ -65,9 +66,10 @@ class VllmEngine:
         check_parallel(args)
         check_host_cache(args)
         ordered_strategy(self._settings.strategy, self._settings.ordering)
-        args, self._hybrid = with_caches(args, self._settings)
-        began_s = time.monotonic()
-        self._llm = _started(args)
+        with naming_quantization(self._settings):
+            args, self._hybrid = with_caches(args, self._settings)
+            began_s = time.monotonic()
+            self._llm = _started(args)
         self._load_s = time.monotonic() - began_s
         # Ingresses have checked the constraints, so this process's loop compiles none.
         self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)

@@ -23,6 +23,7 @@ from macroserve.engine.adapter_files import MAX_RANKS, rank_of
 from macroserve.engine.parallelism import check_devices, check_layers
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import OPTIONS_KEY
+from macroserve.engine.vllm.quantization import naming_quantization
 
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
 CPU_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.CpuWorker"
@@ -221,7 +222,7 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
 
 def frontend_config(settings: EngineSettings) -> VllmConfig:
     """Return the configuration of a frontend without an engine."""
-    with _models_inspected_here():
+    with naming_quantization(settings), _models_inspected_here():
         args = {"mm_processor_cache_gb": IMAGE_CACHE_GB, **frontend_args(settings)}
         # Several frontends share an engine: what is sent must leave no image out.
         return AsyncEngineArgs(**args, _api_process_count=2).create_engine_config()
