@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
 
@@ -113,7 +114,7 @@ def test_stock_tokens_are_the_same_with_drafts(
 @pytest.mark.parametrize(
     ("draft", "strategies"),
     [
-        ("itself", ("unified", "vllm", "sarathi", "ecoserve", "econoserve")),
+        ("itself", tuple(STRATEGIES)),
         ("another", ("unified", "econoserve")),
     ],
     ids=["itself", "another"],
