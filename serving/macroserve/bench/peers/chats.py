@@ -95,7 +95,7 @@ class ChatLoad:
 
 
 CHATS = ChatLoad("chats", (5.0, 7.0, 8.5, 10.0, 12.0), (2, 6), (10, 60), (10, 60))
-LONG_CHATS = ChatLoad("long_chats", (1.2, 1.8, 2.4, 3.0), (2, 4), (450, 550), (20, 60))
+LONG_CHATS = ChatLoad("long_chats", (0.8, 1.2, 1.8, 2.4), (2, 4), (450, 550), (20, 60))
 """Chats about a text of 900 to 1,200 tokens, which grow to at most 1,950 of the model's 2,048."""
 
 

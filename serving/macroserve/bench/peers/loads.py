@@ -96,7 +96,7 @@ def loads(traces: Traces) -> dict[str, Load]:
         RequestLoad("azure_code", (1.0, 2.0, 3.0, 4.0), code, _limits(CODE_SCALE)),
         CHATS,
         LONG_CHATS,
-        RequestLoad("prefixes", (5.0, 6.0, 7.0, 8.5), prefixes, _limits(PREFIX_SCALE)),
+        RequestLoad("prefixes", (4.0, 5.0, 6.0, 7.0, 8.5), prefixes, _limits(PREFIX_SCALE)),
     ]
     if traces.servegen:
         clients = _clients(traces.servegen, traces.servegen_start_s)
