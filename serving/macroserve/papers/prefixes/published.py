@@ -6,6 +6,7 @@ from macroserve.core.request import Slo
 from macroserve.papers.figure import Figure, Row
 from macroserve.papers.measurements import Goodput, Values
 from macroserve.papers.prefixes.entries import ENTRIES, UNIFIED, scenario
+from macroserve.papers.prefixes.held_rate import HeldRate
 from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB, H100
 from macroserve.sim.hardware.links import NVLINK_3, NVLINK_4
@@ -76,24 +77,30 @@ WORLDS = {
 }
 
 
-def measurements(name: str) -> list[Goodput]:
+def measurements(name: str) -> list[HeldRate]:
     world = WORLDS[name]
     return [
-        Goodput(_key(name, entry), world.experiment(entry), LEVEL, DURATION_S, world.lowest)
+        HeldRate(
+            Goodput(_key(name, entry), world.experiment(entry), LEVEL, DURATION_S, world.lowest)
+        )
         for entry in ENTRIES
     ]
 
 
 def rows(name: str, values: Values) -> list[Row]:
     world = WORLDS[name]
-    held = {entry: values[_key(name, entry)] for entry in ENTRIES}
+    measured = dict(zip(ENTRIES, measurements(name), strict=True))
+    held = {entry: values[each.key] for entry, each in measured.items()}
     base = max(held[world.baseline], world.lowest)
-    return [
+    found = [
         Row(name, f"over {world.baseline}", UNIFIED, "times", held[UNIFIED] / base, world.gain)
-    ] + [
-        Row(name, "rate at 90 %", entry, "requests/s", rate, is_summary=True)
-        for entry, rate in held.items()
     ]
+    for entry, each in measured.items():
+        found += [
+            Row(name, "rate at 90 %", entry, "requests/s", held[entry], is_summary=True),
+            Row(name, "at that rate", entry, "cache hits", values[each.hits], is_summary=True),
+        ]
+    return found
 
 
 def _key(name: str, entry: str) -> str:

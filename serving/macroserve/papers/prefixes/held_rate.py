@@ -1,0 +1,29 @@
+"""Measure the rate that a routing rule holds, with what the prefix caches have then."""
+
+from dataclasses import dataclass
+
+from macroserve.papers.measurements import Goodput, Values
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRate:
+    """The measurement is a goodput, and the share of the prompt tokens that the prefix caches have
+    at that rate, or at the lowest one where none is held."""
+
+    goodput: Goodput
+
+    @property
+    def key(self) -> str:
+        return self.goodput.key
+
+    @property
+    def hits(self) -> str:
+        """Return the key of the share."""
+        return f"{self.key}, cache hits"
+
+    def measure(self, seed: int) -> Values:
+        held = self.goodput.measure(seed)
+        searched = self.goodput
+        rate = held[self.key] or searched.lowest
+        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed)
+        return {**held, self.hits: outcome.prefix_cache_hit_ratio}
