@@ -1,10 +1,11 @@
 """A LoRA adapter is a folder with a configuration and weights for some of its model's modules."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from macroserve.engine.json_file import json_object
 
 MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's argument ``max_lora_rank`` takes."""
@@ -37,7 +38,11 @@ def check_fit(folder: Path, model: Path) -> None:
     weights, theirs = folder / "adapter_model.safetensors", dict[str, tuple[int, ...]]()
     for file in model.glob("*.safetensors"):
         theirs |= dict(_shapes(file))
-    if not weights.is_file() or not theirs or "quantization_config" in _json(model / "config.json"):
+    if (
+        not weights.is_file()
+        or not theirs
+        or "quantization_config" in json_object(model / "config.json")
+    ):
         return
     # The model may have tied its output layer to its embeddings, and have no weights of it.
     parts = {part for name in theirs for part in name.split(".")} | {"lm_head"}
@@ -63,17 +68,7 @@ def _config(folder: Path) -> Mapping[str, Any]:
     path = folder / "adapter_config.json"
     if not path.is_file():
         raise ValueError("there is no adapter (adapter_config.json) there")
-    return _json(path)
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path.name} cannot be read as JSON") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is not a JSON object")
-    return found
+    return json_object(path)
 
 
 def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:

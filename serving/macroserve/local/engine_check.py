@@ -1,12 +1,12 @@
 """An engine that this machine cannot run is told before anything starts."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from macroserve.api.manifest import ManifestError
 from macroserve.core.model_config import num_layers_of
+from macroserve.engine.json_file import json_object
 from macroserve.engine.parallelism import check_devices, check_layers
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.ray.devices import Devices, devices_each
@@ -36,8 +36,8 @@ def _text_config(model: str) -> Mapping[str, Any]:
     """Return the configuration of a model's language part; empty where it is on the hub, or
     unreadable, which the engine tells."""
     try:
-        config = json.loads((Path(model) / "config.json").read_text())
-    except (OSError, ValueError):
+        config = json_object(Path(model) / "config.json")
+    except ValueError:
         return {}
-    found = config.get("text_config") or config if isinstance(config, dict) else {}
+    found = config.get("text_config") or config
     return found if isinstance(found, dict) else {}

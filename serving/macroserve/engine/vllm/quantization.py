@@ -4,13 +4,13 @@ vLLM chooses kernels layer by layer, by the device and the scheme of the weights
 what a platform cannot do shows as the engine starts, in the words of a kernel.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from macroserve.engine.json_file import json_object
 from macroserve.engine.settings import EngineSettings
 
 
@@ -35,8 +35,8 @@ def _asked(settings: EngineSettings) -> str | None:
     if method := settings.args.get("quantization"):
         return f"spec.engine.args.quantization is {method}"
     try:
-        config = json.loads((Path(settings.model) / "config.json").read_text())
+        config = json_object(Path(settings.model) / "config.json")
         method = config["quantization_config"]["quant_method"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):
         return None
     return f"spec.model.source has weights that are quantized by {method}"

@@ -1,0 +1,17 @@
+"""A model's and an adapter's configurations are JSON objects in files of their own."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def json_object(path: Path) -> Mapping[str, Any]:
+    """Return the object in a file. Raises ValueError where there is none that can be read."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name} cannot be read as JSON") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is not a JSON object")
+    return found
