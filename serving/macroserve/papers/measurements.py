@@ -56,6 +56,12 @@ class Goodput:
         rate = self.experiment.goodput(self.level, self.duration_s, self.lowest, self.highest, seed)
         return {self.key: rate}
 
+    def served(self, held: Values, seed: int, stop: StopRule = WHEN_DECIDED) -> RunResult:
+        """Return a run at the rate that ``measure`` has found, or at the lowest one where none is
+        held."""
+        rate = held[self.key] or self.lowest
+        return self.experiment.serve(rate, self.duration_s, seed=seed, stop=stop)
+
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
@@ -69,9 +75,7 @@ class CloserLook:
 
     def measure(self, seed: int) -> Values:
         held = self.goodput.measure(seed)
-        searched = self.goodput
-        rate = held[self.key] or searched.lowest
-        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed, stop=AT_END)
+        outcome = self.goodput.served(held, seed, AT_END)
         found = (*outcome.by_size, outcome.longest_wait_s)
         return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
 

@@ -23,7 +23,5 @@ class HeldRate:
 
     def measure(self, seed: int) -> Values:
         held = self.goodput.measure(seed)
-        searched = self.goodput
-        rate = held[self.key] or searched.lowest
-        outcome = searched.experiment.serve(rate, searched.duration_s, seed=seed)
+        outcome = self.goodput.served(held, seed)
         return {**held, self.hits: outcome.prefix_cache_hit_ratio}
