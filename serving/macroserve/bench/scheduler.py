@@ -49,11 +49,10 @@ def measure(
 
 
 def _median_decision_s(num_waiting: int, strategy_name: str, num_decisions: int) -> float:
-    chosen, model = strategy(strategy_name), LLAMA_30B_TP4
-    hidden_per_kv = model.kv_size // model.hidden_size
+    model = LLAMA_30B_TP4
     scheduler = InstanceScheduler(
         InstanceConfig(
-            strategy=chosen,
+            strategy=strategy(strategy_name),
             pool=Pool.LP,
             slo=SLO,
             num_blocks=80 * NUM_DECODING,
@@ -61,7 +60,7 @@ def _median_decision_s(num_waiting: int, strategy_name: str, num_decisions: int)
             max_num_seqs=2 * NUM_DECODING,
             max_batch_tokens=2048,
             max_model_len=4096,
-            hidden_states_per_block=hidden_per_kv * BLOCK_SIZE if chosen.keeps_hidden else None,
+            hidden_states_per_block=BLOCK_SIZE * model.kv_size // model.hidden_size,
         ),
         LatencyModel(model, L20),
     )
