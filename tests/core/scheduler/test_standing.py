@@ -171,6 +171,33 @@ def test_steady_decodes_are_decided_once_in_a_block_at_most(steady, name):
     assert policy.num_decided - before <= most
 
 
+@pytest.mark.parametrize("name", ["vllm", "sarathi", "prefill-first", "econoserve", "unified"])
+def test_decodes_that_take_all_seats_are_decided_once_in_a_block_while_others_wait(
+    steady, make_request, name
+):
+    policy, executor = steady(name, max_num_seqs=3)
+    executor.scheduler.let_offload(False)
+    executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
+    before = policy.num_decided
+    for _ in range(48):
+        executor.step()
+    assert policy.num_decided - before <= 6
+    assert len(executor.scheduler.waiting) == 1
+
+
+@pytest.mark.parametrize("pool", Pool)
+def test_decodes_are_decided_each_step_while_a_request_may_leave_for_an_hp_instance(
+    steady, make_request, pool
+):
+    """None leaves an HP instance."""
+    policy, executor = steady("unified", max_num_seqs=3, pool=pool)
+    executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
+    before = policy.num_decided
+    for _ in range(48):
+        executor.step()
+    assert policy.num_decided - before == 48 if pool is Pool.LP else policy.num_decided < before + 7
+
+
 def test_responses_of_one_length_run_without_a_decision_until_that_length(steady):
     """A group of three starts in one step and returns in one (section 3.3.2)."""
     policy, executor = steady()

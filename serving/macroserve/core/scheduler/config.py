@@ -58,6 +58,11 @@ class InstanceConfig:
     tuning: Tuning = DEFAULT_TUNING
     """Numbers that the papers leave open."""
 
+    @property
+    def offloads(self) -> bool:
+        """Return whether urgent requests leave for an HP instance (Ascendra, section 5.3)."""
+        return self.strategy.offload and self.pool is not Pool.HP
+
     def __post_init__(self) -> None:
         sizes = ("num_blocks", "block_size", "max_num_seqs", "max_model_len")
         for name in (*sizes, "piece_tokens"):

@@ -135,8 +135,11 @@ class IterationInputs:
 
     @property
     def only_decodes(self) -> bool:
-        """Return whether all requests decode, so that there is nothing to decide."""
-        return len(self.decoding) == len(self.running) > 0 and not self.waiting
+        """Return whether all requests decode and none that waits finds a seat, so that there is
+        nothing to decide."""
+        num_running = len(self.running)
+        is_full = num_running >= self.config.max_num_seqs
+        return len(self.decoding) == num_running > 0 and (is_full or not self.waiting)
 
     @property
     def decode_token_s(self) -> float:

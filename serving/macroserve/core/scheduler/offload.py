@@ -3,7 +3,6 @@
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.status import Pool
 
 
 def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequence]:
@@ -15,7 +14,7 @@ def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequ
     None leaves an HP instance, or with a strategy that does not offload.
     """
     now, config, waiting = inputs.now, inputs.config, inputs.waiting
-    if not waiting or not config.strategy.offload or config.pool is Pool.HP:
+    if not waiting or not config.offloads:
         return []
     full_step_s = inputs.latency.prefill_s(config.max_batch_tokens) + inputs.decode_s
     horizon_s = now + config.tuning.offload_threshold_s + full_step_s

@@ -203,13 +203,13 @@ class InstanceScheduler:
             left_out = self._costs.wait_again(self.running.make_room(plan.preempted), self.waiting)
             plan, preempted = plan.without(left_out), preempted + left_out
         self._admit(plan, now)
-        if self._may_offload:
+        if may_offload := self._may_offload and self.config.offloads:
             leaving = due_to_offload(inputs, candidates)
             handed_back += self._hand_back(leaving, HandBackReason.OFFLOAD)
         work = inputs.work(plan)
         batch = plan.to_batch(preempted, handed_back, self.latency.predict(work))
         self._enter(batch, inputs, plan)
-        self._standing.begin(plan, batch, self.config, self.running, self.waiting)
+        self._standing.begin(plan, batch, inputs, may_offload=may_offload)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
             self.running.blocks.check()  # an idle instance has time for it

@@ -14,10 +14,8 @@ A status ends nothing: all that it reports is kept up to date by the results.
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
 from macroserve.core.latency import LatencyModel, Work
-from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.iteration import Plan
+from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.running import Running
-from macroserve.core.scheduler.waiting import WaitingQueue
 
 
 class StandingPlan:
@@ -42,19 +40,17 @@ class StandingPlan:
             self._plan = None
 
     def begin(
-        self,
-        plan: Plan,
-        batch: Batch,
-        config: InstanceConfig,
-        running: Running,
-        waiting: WaitingQueue,
+        self, plan: Plan, batch: Batch, inputs: IterationInputs, *, may_offload: bool
     ) -> None:
         """Keep a plan that stands.
 
         Drafted tokens change the room that decodes leave in a batch, and late or urgent requests
         leave the queue at a time of their own.
+
+        may_offload: whether some instance takes urgent requests.
         """
-        leaves = waiting and (config.drop_late or config.strategy.offload)
+        config, running = inputs.config, inputs.running
+        leaves = inputs.waiting and (config.drop_late or may_offload)
         changes = batch.preempted or batch.handed_back or config.num_drafts or leaves
         if changes or not plan.stands or len(plan.decodes) != len(running.decoding):
             return

@@ -112,5 +112,7 @@ class ExactScheduler(AsyncScheduler):
     ) -> int:
         """Return the tokens that vLLM may schedule for a request, which it asks last of all its
         bounds."""
-        num_tokens = min(num_new_tokens, self._pieces.get(request.request_id, num_new_tokens))
-        return super()._reserve_prefill_lookahead(request, num_computed_tokens, num_tokens)
+        if self._pieces:
+            piece = self._pieces.get(request.request_id, num_new_tokens)
+            num_new_tokens = min(num_new_tokens, piece)
+        return super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
