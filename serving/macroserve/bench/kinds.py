@@ -12,9 +12,8 @@ from PIL import Image
 from vllm.inputs import PromptType, TextPrompt, TokensPrompt
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from macroserve.bench.engine_pair import NEVER_LATE, stock_engine
 from macroserve.bench.kind_models import build
-from macroserve.bench.prefixes import NEVER_LATE
-from macroserve.bench.prefixes import stock as stock_engine
 from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens, started
 from macroserve.engine.settings import EngineSettings
 

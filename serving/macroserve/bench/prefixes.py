@@ -1,15 +1,12 @@
-"""Compare an engine under prompts with common beginnings with stock vLLM, both with prefix caches.
-
-Both engines run, and one of them serves at a time, so that a slow minute of the machine meets both.
-"""
+"""Compare an engine under prompts with common beginnings with stock vLLM, both with prefix
+caches."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 
 from vllm.inputs import TokensPrompt
@@ -17,21 +14,21 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.stats import RequestStateStats
 
-from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens, started
-from macroserve.core.request import Slo
+from macroserve.bench.engine_pair import NEVER_LATE, engine_pair
+from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.engine.vllm.greedy import greedy
-from macroserve.engine.vllm.options import stock_args
 
 SHARES = {"half": 0.5, "nine_tenths": 0.9}
 """Share of each prompt that others have as well, by the name of the load."""
 NUM_GROUPS, PROMPTS_PER_GROUP = 4, 12
 PROMPT_TOKENS, NEW_TOKENS = 640, 16
-NUM_ROUNDS = 5
-NUM_ALONE = 15
-"""Prompts of each load that are served alone, to compare the prediction of their prefill."""
-NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
+NUM_ROUNDS = 3
+"""Rounds of each order in which the engines start."""
+NUM_ALONE = 8
+"""Prompts of each load that each pair of engines serves alone, to compare the prediction of their
+prefill."""
 
 Prompts = list[list[int]]
 
@@ -61,28 +58,32 @@ async def measure(settings: EngineSettings, num_rounds: int = NUM_ROUNDS) -> dic
     """Return the figures of each load.
 
     engine.prefix.speedup_of_stock: requests per second, ours over stock vLLM's, of all at once, in
-        the median round.
+        the median round; mean of both orders in which the engines start.
     engine.prefix.prediction_error: median error of the predicted prefill, relative to the prefill
         time as vLLM measures it (from when the engine schedules the request to its first token), of
         prompts that are served alone and find their beginning.
     """
     settings = replace(settings, slo=NEVER_LATE, hybrid_cache="Off", prefix_caching="On")
-    figures: dict[str, float] = {}
-    async with AsyncExitStack() as stack:
-        ours = await stack.enter_async_context(started(settings))
-        theirs = await stack.enter_async_context(stock(settings))
-        names = count()
-        for load_name, share in SHARES.items():
-            load, ratios = Load(share), list[float]()
-            for round_ in range(num_rounds):
-                prompts = load.prompts(f"{load_name} {round_}")
-                order = (theirs, ours.llm) if round_ % 2 else (ours.llm, theirs)
-                taken_s = {llm: await _serve(llm, prompts, names) for llm in order}
-                ratios.append(taken_s[theirs] / taken_s[ours.llm])
-            figures[f"engine.prefix.speedup_of_stock.{load_name}"] = median(ratios)
-            errors = await _errors(ours, load.prompts(f"{load_name} alone"), names)
-            figures[f"engine.prefix.prediction_error.{load_name}"] = median(errors)
-    return figures
+    speedups, errors = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    for ours_first in (True, False):
+        async with engine_pair(settings, ours_first=ours_first) as pair:
+            names = count()
+            for load_name, share in SHARES.items():
+                load, ratios = Load(share), list[float]()
+                for round_ in range(num_rounds):
+                    prompts = load.prompts(f"{load_name} {round_}")
+                    taken_s = {
+                        llm: await _serve(llm, prompts, names) for llm in pair.in_turns(round_)
+                    }
+                    ratios.append(taken_s[pair.stock] / taken_s[pair.ours.llm])
+                speedups[load_name].append(median(ratios))
+                errors[load_name] += await _errors(
+                    pair.ours, load.prompts(f"{load_name} alone"), names
+                )
+    return {
+        **{f"engine.prefix.speedup_of_stock.{name}": mean(speedups[name]) for name in SHARES},
+        **{f"engine.prefix.prediction_error.{name}": median(errors[name]) for name in SHARES},
+    }
 
 
 async def _serve(llm: AsyncLLM, prompts: Prompts, names: count) -> float:
@@ -116,14 +117,3 @@ async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[
             prefill_s = output.metrics.first_token_ts - output.metrics.scheduled_ts
             num_cached = output.num_cached_tokens or 0
     return prefill_s, num_cached
-
-
-@asynccontextmanager
-async def stock(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
-    """Start the same engine with vLLM's own scheduler."""
-    llm = AsyncLLM.from_engine_args(stock_args(settings))
-    try:
-        await _generate(llm, prompt_tokens(Random("warm-up"), PROMPT_TOKENS), "warm-up")
-        yield llm
-    finally:
-        llm.shutdown()

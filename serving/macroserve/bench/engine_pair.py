@@ -1,0 +1,59 @@
+"""A pair of engines has the same settings: one is ours, and one has vLLM's own scheduler.
+
+Both run, and one of them serves at a time, so that a slow minute of the machine meets both. The one
+that started first takes some percent longer for the same steps, whichever it is, so a comparison
+takes pairs of both orders.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import NamedTuple
+
+from vllm.inputs import TokensPrompt
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from macroserve.bench.real_engine import prompt_tokens, started
+from macroserve.core.request import Slo
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.engine.vllm.greedy import greedy
+from macroserve.engine.vllm.options import stock_args
+
+NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
+WARM_UP_TOKENS = 640
+
+
+class EnginePair(NamedTuple):
+    ours: VllmEngine
+    stock: AsyncLLM
+
+    def in_turns(self, round_: int) -> tuple[AsyncLLM, AsyncLLM]:
+        """Return both in the order in which they serve a round."""
+        return (self.stock, self.ours.llm) if round_ % 2 else (self.ours.llm, self.stock)
+
+
+@asynccontextmanager
+async def engine_pair(settings: EngineSettings, *, ours_first: bool) -> AsyncIterator[EnginePair]:
+    """Start both engines, ours before the other one or after it."""
+    async with AsyncExitStack() as stack:
+        if ours_first:
+            ours = await stack.enter_async_context(started(settings))
+            theirs = await stack.enter_async_context(stock_engine(settings))
+        else:
+            theirs = await stack.enter_async_context(stock_engine(settings))
+            ours = await stack.enter_async_context(started(settings))
+        yield EnginePair(ours, theirs)
+
+
+@asynccontextmanager
+async def stock_engine(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
+    """Start the same engine with vLLM's own scheduler, and warm it up."""
+    llm = AsyncLLM.from_engine_args(stock_args(settings))
+    try:
+        prompt = TokensPrompt(prompt_token_ids=prompt_tokens(Random("warm-up"), WARM_UP_TOKENS))
+        async for _ in llm.generate(prompt, greedy(16), "warm-up"):
+            pass
+        yield llm
+    finally:
+        llm.shutdown()
