@@ -21,7 +21,7 @@ TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
-	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-operator bench-split \
+	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
 	peers bench-peers \
 	test-gpu bench-kernels gpu-archive gpu-check test-vllm vllm-names clean
 
@@ -143,6 +143,11 @@ bench-sim: JSON := build/bench-sim.json
 bench-sim: compiled ## Measure the simulator's speed and memory, compiled (half an hour); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	PYTHONPATH=build/compiled $(BIN)/macroserve bench sim --json $(JSON)
+
+bench-engine: JSON := build/bench-engine.json
+bench-engine: $(INSTALLED) ## Compare the engine with stock vLLM (about twenty minutes); figures go to JSON
+	@mkdir -p $(dir $(JSON))
+	$(BIN)/macroserve bench engine --json $(JSON)
 
 bench-strategies: JSON := build/bench-strategies.json
 bench-strategies: $(INSTALLED) ## Measure strategies in a real engine beside the simulator (about forty minutes); figures go to JSON

@@ -13,10 +13,11 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.forced_async import forced_async  # noqa: E402
 from support.offline_engine import InstanceEngine, instance_args, offline_engine  # noqa: E402
 from support.pictures import picture  # noqa: E402
 from vllm.inputs import TextPrompt  # noqa: E402
+
+from macroserve.bench.forced_async import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

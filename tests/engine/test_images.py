@@ -33,7 +33,6 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.forced_async import forced_async  # noqa: E402
 from support.iterated import QueueReader  # noqa: E402
 from support.offline_engine import (  # noqa: E402
     InstanceEngine,
@@ -43,6 +42,7 @@ from support.offline_engine import (  # noqa: E402
 from support.pictures import image, picture, text, user  # noqa: E402
 from vllm.outputs import RequestOutput  # noqa: E402
 
+from macroserve.bench.forced_async import forced_async  # noqa: E402
 from macroserve.engine.vllm import prompt_logprobs  # noqa: E402
 from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402

@@ -14,13 +14,13 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from support.forced_async import forced_async  # noqa: E402
 from support.offline_engine import (  # noqa: E402
     InstanceEngine,
     instance_args,
     offline_engine,
 )
 
+from macroserve.bench.forced_async import forced_async  # noqa: E402
 from macroserve.engine.vllm.options import stock_args  # noqa: E402
 
 pytestmark = pytest.mark.integration

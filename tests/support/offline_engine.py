@@ -1,20 +1,16 @@
-"""A real vLLM engine with our scheduler in this process, one step at a time."""
+"""A real vLLM engine with our scheduler in this process, which tests can look into."""
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import PromptType, TokensPrompt
-from vllm.lora.request import LoRARequest
-from vllm.model_executor.models import registry
-from vllm.outputs import RequestOutput
-from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from macroserve.bench.offline_engine import OfflineEngine
+from macroserve.bench.offline_engine import offline_engine as running
 from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.knapsack import Items
 from macroserve.core.scheduler.blocks import CacheKind
@@ -26,60 +22,9 @@ from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
 from macroserve.core.strategy import Strategy
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
 from macroserve.engine.vllm.options import engine_args
-
-
-class OfflineEngine:
-    def __init__(self, llm: LLMEngine) -> None:
-        self.llm = llm
-        self._tokens: dict[str, list[int]] = {}
-        self.outputs: dict[str, RequestOutput] = {}
-        """The last output of each request that ended."""
-
-    @property
-    def unfinished(self) -> int:
-        return self.llm.get_num_unfinished_requests()
-
-    def add(
-        self,
-        request_id: str,
-        prompt: list[int] | PromptType,
-        num_tokens: int,
-        lora: LoRARequest | None = None,
-        **sampling: Any,
-    ) -> None:
-        options = {
-            "temperature": 0,
-            "max_tokens": num_tokens,
-            "ignore_eos": True,
-            "detokenize": False,
-            "output_kind": RequestOutputKind.FINAL_ONLY,
-        }
-        params = SamplingParams(**{**options, **sampling})
-        if isinstance(prompt, list):
-            prompt = TokensPrompt(prompt_token_ids=prompt)
-        self.llm.add_request(request_id, prompt, params, lora_request=lora)
-
-    def abort(self, request_id: str) -> None:
-        self.llm.abort_request([request_id])
-
-    def step(self) -> None:
-        for output in self.llm.step():
-            if output.finished:
-                self.outputs[output.request_id] = output
-                self._tokens[output.request_id] = list(output.outputs[0].token_ids)
-
-    def finish(self, max_steps: int = 5000) -> dict[str, list[int]]:
-        """The tokens of all that ended since it was last asked, by request id."""
-        for _ in range(max_steps):
-            if not self.unfinished:
-                tokens, self._tokens = self._tokens, {}
-                return tokens
-            self.step()
-        raise AssertionError(f"{self.unfinished} requests never end")
 
 
 class InstanceEngine(OfflineEngine):
@@ -181,25 +126,9 @@ def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
     return args
 
 
-@contextmanager
-def offline_engine(args: AsyncEngineArgs) -> Iterator[Any]:
-    """Run an engine that neither yields to servers nor dies with its parent, unlike an
-    instance's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "_yield_to_servers", lambda: None)
-        patch.setattr(scheduler, "die_with_parent", lambda: None)
-        # vLLM would inspect each model in a new process, which imports everything again.
-        patch.setattr(registry, "_run_in_subprocess", lambda inspect: inspect())
-        llm = LLMEngine.from_engine_args(args)
-    engine = InstanceEngine(llm) if args.scheduler_cls else OfflineEngine(llm)
-    try:
-        yield engine
-    finally:
-        # vLLM has one engine to a process: what is left of this one would end the next.
-        llm.engine_core.shutdown()
-        vars(engine).clear()
-        del llm
-        gc.collect()
+def offline_engine(args: AsyncEngineArgs) -> AbstractContextManager[Any]:
+    """Run stock vLLM, or an engine with our scheduler, by its arguments."""
+    return running(args, InstanceEngine if args.scheduler_cls else OfflineEngine)
 
 
 @contextmanager

@@ -116,15 +116,20 @@ def hybrid(json_file: JsonFile = None) -> None:
 
 @bench.command()
 def engine(json_file: JsonFile = None) -> None:
-    """Compare the engine with stock vLLM: CPU time of a step's scheduling, steps of a pipeline and
-    of speculation, prefix caches, adapters, models of several kinds."""
-    from macroserve.bench import adapters, engine_steps, kinds, pipeline, prefixes
+    """Compare the engine with stock vLLM (half an hour): CPU time of a step's scheduling and of a
+    streamed token, steps of a pipeline and of speculation, prefix caches, adapters, and tokens of
+    all strategies and of models of several kinds."""
+    from macroserve.bench import adapters, engine_steps, kinds, pipeline, prefixes, strategy_tokens
+    from macroserve.bench.token_cpu import TokenCpuOptions
+    from macroserve.bench.token_cpu import measure as measure_tokens
 
     settings = quickstart_settings()
     figures = engine_steps.measure(settings) | engine_steps.measure_speculation(settings)
     figures |= pipeline.measure(settings)
     for part in (prefixes, adapters, kinds):
         figures |= asyncio.run(part.measure(settings))
+    figures |= asyncio.run(measure_tokens(settings, TokenCpuOptions(num_rounds=3), commit()))
+    figures |= strategy_tokens.measure(settings)
     report(figures, json_file)
 
 

@@ -1,14 +1,14 @@
-"""vLLM schedules ahead on a CPU too, where it switches that off.
+"""vLLM schedules ahead on a CPU too, where it switches that off without a word.
 
 Nothing overlaps there, but what is scheduled, and the tokens, are those of asynchronous scheduling
 on a GPU.
 """
 
-import contextlib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
-import pytest
 import torch
 from vllm.config import VllmConfig
 from vllm.platforms.cpu import CpuPlatform
@@ -38,7 +38,7 @@ class _Stream:
         pass
 
 
-@contextlib.contextmanager
+@contextmanager
 def forced_async() -> Iterator[None]:
     """Let engines that start here schedule ahead."""
     check = CpuPlatform.check_and_update_config
@@ -47,12 +47,15 @@ def forced_async() -> Iterator[None]:
         check(config)
         config.scheduler_config.async_scheduling = True
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "Event", _Event)
-        patch.setattr(torch.cuda, "Event", _Event)
-        patch.setattr(torch.cuda, "Stream", _Stream)
-        patch.setattr(torch.cuda, "current_stream", lambda *_: _Stream())
-        patch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
-        patch.setattr(torch.cuda, "synchronize", lambda *_: None)
-        patch.setattr(CpuPlatform, "check_and_update_config", staticmethod(check_and_force))
+    with ExitStack() as stack:
+        for owner, name, stand_in in (
+            (torch, "Event", _Event),
+            (torch.cuda, "Event", _Event),
+            (torch.cuda, "Stream", _Stream),
+            (torch.cuda, "current_stream", lambda *_: _Stream()),
+            (torch.cuda, "stream", lambda _: nullcontext()),
+            (torch.cuda, "synchronize", lambda *_: None),
+            (CpuPlatform, "check_and_update_config", staticmethod(check_and_force)),
+        ):
+            stack.enter_context(patch.object(owner, name, stand_in))
         yield

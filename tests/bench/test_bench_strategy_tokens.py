@@ -1,0 +1,34 @@
+"""``macroserve bench engine``: tokens of a strategy beside stock vLLM's."""
+
+import pytest
+
+from macroserve.engine.vllm.environment import prepare_environment
+
+prepare_environment()
+
+from macroserve.bench import strategy_tokens  # noqa: E402
+from macroserve.bench.quickstart import quickstart_settings  # noqa: E402
+
+pytestmark = pytest.mark.integration
+
+
+def test_tokens_are_those_of_stock_vllm_in_each_mode() -> None:
+    figures = strategy_tokens.measure(quickstart_settings(), ("unified",))
+    modes = ("sync", "sync_prefixes", "async", "async_prefixes")
+    assert figures == {
+        "engine.tokens_equal": 1,
+        **{f"engine.unified.{mode}.tokens_equal": 1 for mode in modes},
+    }
+
+
+def test_share_counts_responses_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = strategy_tokens._serve
+    served: list[list[list[int]]] = []
+
+    def one_differs(args, work):
+        served.append(serve(args, work) if not served else [[], *served[0][1:]])
+        return served[-1]
+
+    monkeypatch.setattr(strategy_tokens, "_serve", one_differs)
+    figures = strategy_tokens.measure(quickstart_settings(), ("unified",))
+    assert set(figures.values()) == {1 - 1 / strategy_tokens.NUM_REQUESTS}
