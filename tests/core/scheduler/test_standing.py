@@ -175,7 +175,7 @@ def test_steady_decodes_are_decided_once_in_a_block_at_most(steady, name):
 def test_decodes_that_take_all_seats_are_decided_once_in_a_block_while_others_wait(
     steady, make_request, name
 ):
-    policy, executor = steady(name, max_num_seqs=3)
+    policy, executor = steady(name, max_num_seqs=3, pool=Pool.LP)
     executor.scheduler.let_offload(False)
     executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
     before = policy.num_decided

@@ -135,11 +135,14 @@ class IterationInputs:
 
     @property
     def only_decodes(self) -> bool:
-        """Return whether all requests decode and none that waits finds a seat, so that there is
-        nothing to decide."""
-        num_running = len(self.running)
-        is_full = num_running >= self.config.max_num_seqs
-        return len(self.decoding) == num_running > 0 and (is_full or not self.waiting)
+        """Return whether all requests decode that have a seat, and none that waits finds one."""
+        return len(self.decoding) == len(self.running) > 0 and not self.may_prefill
+
+    @property
+    def may_prefill(self) -> bool:
+        """Return whether a prompt is under way, or waits and finds a seat."""
+        has_seat = len(self.running) < self.config.max_num_seqs
+        return bool(self.running.prefilling) or (bool(self.waiting) and has_seat)
 
     @property
     def decode_token_s(self) -> float:

@@ -11,10 +11,9 @@ def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequ
     A request is offloaded if the slack left, beside its prefill, is below the threshold plus a
     full batch: on the HP instance it waits for one batch at worst, and here for one before it is
     considered again. With triage, only deferred requests leave: the others will be in time here.
-    None leaves an HP instance, or with a strategy that does not offload.
     """
     now, config, waiting = inputs.now, inputs.config, inputs.waiting
-    if not waiting or not config.offloads:
+    if not waiting:
         return []
     full_step_s = inputs.latency.prefill_s(config.max_batch_tokens) + inputs.decode_s
     horizon_s = now + config.tuning.offload_threshold_s + full_step_s

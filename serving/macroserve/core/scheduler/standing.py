@@ -47,7 +47,7 @@ class StandingPlan:
         Drafted tokens change the room that decodes leave in a batch, and late or urgent requests
         leave the queue at a time of their own.
 
-        may_offload: whether some instance takes urgent requests.
+        may_offload: whether urgent requests may leave for another instance.
         """
         config, running = inputs.config, inputs.running
         leaves = inputs.waiting and (config.drop_late or may_offload)

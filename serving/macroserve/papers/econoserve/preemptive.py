@@ -86,5 +86,6 @@ def _first_batch(
         decodes,
         "the first by rank, in place of the last",
         preempted=preempted,
-        stands=inputs.only_decodes,
+        # One that waits may come before one that runs, whose rank falls with its tokens.
+        stands=inputs.only_decodes and not inputs.waiting,
     )

@@ -61,6 +61,16 @@ def test_lp_batch_without_time_for_prefills_says_that_slack_is_exhausted(make_st
     assert not make_step("ascendra", [0.0], slo=LOOSE, **fields).plan().slack_exhausted
 
 
+@pytest.mark.parametrize("strategy", ["ascendra", "unified"])
+@pytest.mark.parametrize(("num_seats", "exhausted"), [(2, False), (3, True)])
+def test_slack_is_exhausted_only_if_a_prompt_finds_a_seat(
+    make_step, strategy, num_seats, exhausted
+):
+    fields = {"pool": Pool.LP, "slo": Slo(1.0, 0.01), "max_num_seqs": num_seats}
+    plan = make_step(strategy, [0.0] * 2, [600], **fields).plan()
+    assert (plan.picks, plan.slack_exhausted) == ((), exhausted)
+
+
 def test_lp_batch_of_drafted_tokens_has_the_time_of_all_that_come_out(make_step):
     """A step gives each decode two tokens, and verifies one more for each."""
     step = make_step("ascendra", [0.0] * 2, [600], pool=Pool.LP, slo=Slo(1.0, 0.1))

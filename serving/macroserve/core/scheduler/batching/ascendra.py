@@ -32,7 +32,12 @@ def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if decodes and not inputs.starved:
         in_time = inputs.prefill_tokens_within(_longest_step_s(inputs))
         if in_time < MIN_CHUNK_TOKENS:
-            return Plan((), decodes, "decodes leave no time for prefills", slack_exhausted=True)
+            return Plan(
+                (),
+                decodes,
+                "decodes leave no time for prefills",
+                slack_exhausted=inputs.may_prefill,
+            )
         num_tokens = min(num_tokens, in_time)
     limit = min(inputs.config.tuning.lp_batch_size, inputs.config.max_num_seqs)
     picks = admission.pick(num_tokens, max_num_seqs=limit)

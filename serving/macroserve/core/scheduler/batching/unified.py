@@ -78,13 +78,12 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if not decodes:
         urgent = max(0, limit - _patient_tokens(inputs))
         return Plan(admission.pick(limit, urgent_tokens=urgent), (), "nothing to decode")
-    if inputs.only_decodes:
-        return Plan((), decodes, "no prompt, or no seat", stands=not inputs.decoding.has_looser)
+    if not inputs.may_prefill:
+        stands = inputs.only_decodes and not inputs.decoding.has_looser
+        return Plan((), decodes, "no prompt, or no seat", stands=stands)
     left = limit - inputs.tokens_of(len(decodes))
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")
-    if not (inputs.waiting or inputs.running.prefilling):
-        return Plan((), decodes, "nothing to prefill")
     speculation, error = inputs.decoding.speculation, inputs.latency.error_factor
     # A step gives each decode so many tokens.
     target_s = inputs.decoding.min_tpot_s * speculation.emitted
