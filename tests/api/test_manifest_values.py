@@ -56,7 +56,6 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
                     "strategy": "ecoserve",
                     "dropLate": True,
                     "maxQueueWait": "1m30s",
-                    "overdueAfter": "20s",
                 },
             ),
             ("spec.autoscaling", AUTOSCALING),
@@ -75,7 +74,6 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
     assert manifest.strategy is STRATEGIES["ecoserve"]
     assert spec.scheduling.drop_late
     assert spec.scheduling.max_queue_wait_s == 90.0
-    assert spec.scheduling.overdue_after_s == 20.0
     assert spec.autoscaling is not None
     assert (spec.autoscaling.min_instances, spec.autoscaling.max_instances) == (2, 8)
     assert spec.autoscaling.stabilization.up_s == 0.0

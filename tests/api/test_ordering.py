@@ -29,3 +29,21 @@ def test_ordering_without_a_strategy_is_refused_for_the_default_one() -> None:
 def test_ordering_of_a_strategy_that_takes_requests_in_order_is_kept(strategy: str) -> None:
     manifest = parse(edited(("spec.scheduling", {"strategy": strategy, "ordering": "Slack"})))
     assert manifest.spec.scheduling.ordering == "Slack"
+
+
+WITHOUT_TRIAGE = sorted(name for name in STRATEGIES if name != "unified")
+
+
+@pytest.mark.parametrize("strategy", WITHOUT_TRIAGE)
+def test_bound_of_late_requests_is_refused_where_none_are_put_behind_others(strategy: str) -> None:
+    with pytest.raises(ManifestError) as refused:
+        parse(edited(("spec.scheduling", {"strategy": strategy, "overdueAfter": "20s"})))
+    assert str(refused.value) == (
+        "spec.scheduling.overdueAfter is '20s', must be left out with the strategy "
+        f"{strategy}, which puts no request behind others."
+    )
+
+
+def test_bound_of_late_requests_is_kept_with_the_default_strategy() -> None:
+    manifest = parse(edited(("spec.scheduling.overdueAfter", "20s")))
+    assert manifest.spec.scheduling.overdue_after_s == 20.0

@@ -159,6 +159,14 @@ class Scheduling(Part):
             raise must_be(f"Auto with the strategy {name}, which orders requests itself")
         return ordering
 
+    @field_validator("overdue_after_s")
+    @classmethod
+    def _is_of_triage(cls, after_s: float | None, info: ValidationInfo) -> float | None:
+        name = info.data.get("strategy")
+        if after_s is not None and name in STRATEGIES and not STRATEGIES[name].triage:
+            raise must_be(f"left out with the strategy {name}, which puts no request behind others")
+        return after_s
+
     @field_validator("tuning")
     @classmethod
     def _has_effect(cls, tuning: TuningSettings, info: ValidationInfo) -> TuningSettings:

@@ -50,12 +50,19 @@ def test_simulated_instances_have_the_numbers_of_the_spec() -> None:
         "strategy": "sarathi",
         "tuning": {"chunkTokens": 1024},
         "dropLate": True,
-        "overdueAfter": "20s",
     }
     found = design(observation(manifest=manifest(scheduling=spec), report=report), load_of())
     assert found is not None
     assert found.config.tuning == Tuning(chunk_tokens=1024)
-    assert (found.config.drop_late, found.config.overdue_after_s) == (True, 20.0)
+    assert found.config.drop_late
+
+
+def test_simulated_instances_have_the_bound_of_late_requests() -> None:
+    report = Report((told(cell("cell-0", 0, 1, 2)),))
+    spec = {"strategy": "unified", "overdueAfter": "20s"}
+    found = design(observation(manifest=manifest(scheduling=spec), report=report), load_of())
+    assert found is not None
+    assert found.config.overdue_after_s == 20.0
 
 
 @pytest.mark.parametrize(
