@@ -1,7 +1,7 @@
 """A LoRA adapter is a folder with a configuration and weights for some of its model's modules."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,18 @@ from macroserve.engine.json_file import json_object
 
 MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's argument ``max_lora_rank`` takes."""
+
+NOT_SERVED = (
+    *("use_dora", "lora_bias", "alora_invocation_tokens", "layer_replication", "use_bdlora"),
+    "use_qalora",
+)
+"""Features of PEFT's adapters that vLLM does not serve, by the fields that turn them on
+(``vllm.lora.peft_helper``)."""
+SERVED_MODULES = frozenset({"classifier", "score"})
+"""Modules that an adapter may bring along whole (``modules_to_save``)."""
+SERVED_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
+"""Named ``init_lora_weights`` of adapters that fit the model as it was; others fit one whose
+weights they have changed."""
 
 _WEIGHT = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")
 
@@ -19,13 +31,23 @@ def rank_of(folder: Path) -> int:
     config = _config(folder)
     if (kind := config.get("peft_type")) != "LORA":
         raise ValueError(f"it is not a LoRA adapter: its peft_type is {kind!r}")
-    if config.get("use_dora"):
-        raise ValueError("it is a DoRA adapter, which vLLM does not serve")
+    if fields := [*_not_served(config)]:
+        raise ValueError(f"it has {' and '.join(fields)}, which vLLM does not serve")
     pattern = config.get("rank_pattern")
     ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
     if not all(type(rank) is int and 1 <= rank <= MAX_RANKS[-1] for rank in ranks):
         raise ValueError(f"its rank is not from 1 to {MAX_RANKS[-1]}")
     return max(ranks)
+
+
+def _not_served(config: Mapping[str, Any]) -> Iterator[str]:
+    yield from filter(config.get, NOT_SERVED)
+    modules = config.get("modules_to_save") or ()
+    if not (isinstance(modules, Iterable) and SERVED_MODULES.issuperset(modules)):
+        yield "modules_to_save"
+    init = config.get("init_lora_weights")
+    if isinstance(init, str) and init.lower() not in SERVED_INITS:
+        yield f"init_lora_weights={init}"
 
 
 def check_fit(folder: Path, model: Path) -> None:
