@@ -162,7 +162,19 @@ def test_figures_are_kept_as_soon_as_they_are_measured(run, tmp_path: Path) -> N
     assert "no graphs" in kept[-1]["errors"]["graphs"]
 
 
-def test_other_tokens_than_stock_fail_the_check(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "share", "failed"),
+    [
+        ("vllm", 1.0, []),
+        ("vllm", 0.99, ["engine vllm gives 1% of requests other tokens than stock"]),
+        ("unified", 0.9, []),
+        ("unified", 0.27, ["engine unified gives 73% of requests other tokens than stock"]),
+        ("hybrid", 0.0, ["engine hybrid gives 100% of requests other tokens than stock"]),
+    ],
+)
+def test_other_tokens_than_stock_fail_the_check(
+    tmp_path: Path, name: str, share: float, failed: list[str]
+) -> None:
     found = Check(tmp_path, tmp_path)
-    found.figures["engine.vllm.tokens_equal"] = 0.99
-    assert failures(found) == ["strategy vllm gives other tokens than stock vLLM"]
+    found.figures[f"engine.{name}.tokens_equal"] = share
+    assert failures(found) == failed

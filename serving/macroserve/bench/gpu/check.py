@@ -31,6 +31,11 @@ ENGINE_LIMIT_S = 120.0
 STOCK, ENGINES = "stock", ("vllm", "unified", "hybrid")
 """vLLM's own scheduler, and the engines of ours that are compared with it. Strategy ``vllm`` has
 the same batches, so its tokens have to be the same to the last."""
+LEAST_EQUAL = {"vllm": 1.0, "unified": 0.9, "hybrid": 0.9}
+"""Least share of requests with stock vLLM's tokens, by engine. The first has stock vLLM's batches.
+Those of the others round sums in another order, which in float32 decides between two tokens only
+where they are as likely."""
+
 NUM_TESTERS = min(16, os.cpu_count() or 1)
 """Processes that test kernels: compiling one for each shape takes longest."""
 
@@ -235,8 +240,10 @@ def origin(here: Path) -> Figures:
 def failures(check: Check) -> list[str]:
     """Return, in sentences, what keeps the check from having passed."""
     found = [f"{part} failed: {words}" for part, words in check.errors.items()]
-    if check.figures.get("engine.vllm.tokens_equal", 1.0) < 1.0:
-        found.append("strategy vllm gives other tokens than stock vLLM")
+    for name, least in LEAST_EQUAL.items():
+        share = check.figures.get(f"engine.{name}.tokens_equal", 1.0)
+        if share < least:
+            found.append(f"engine {name} gives {1 - share:.0%} of requests other tokens than stock")
     return found
 
 
