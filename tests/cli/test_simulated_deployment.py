@@ -252,6 +252,13 @@ def test_step_hides_the_host_where_engines_schedule_ahead(edits: list[Edit], ahe
     assert alone.seconds(*work) > host_s
 
 
+def test_pipeline_longer_than_the_model_is_refused() -> None:
+    sentence = "pipelineParallel is 41, must be at most the number of layers of the model, which is"
+    with pytest.raises(ValueError, match=f"{sentence} 40"):
+        simulated(("spec.engine.pipelineParallel", 41)).scenario()
+    simulated(("spec.engine.pipelineParallel", 40)).scenario()
+
+
 def test_plan_tries_each_strategy_with_the_setting() -> None:
     scenario, strategies = simulated(strategy("vllm"), hybrid("On")).to_plan()
     assert scenario.strategy.keeps_hidden and all(each.keeps_hidden for each in strategies)

@@ -48,6 +48,7 @@ def test_read_returns_the_windows_with_requests_and_the_lengths(write) -> None:
     [
         ("0,1,1,Gamma\n", "line 1: expected start, rate"),
         ("0,1,1,Gamma,x,1\n", "line 1: expected start, rate"),
+        ("0,1,1," + "x" * 200_000 + ",1,1\n", "line 1: expected start, rate"),
         ("0,1,1,Normal,1,1\n", "line 1: expected start, rate"),
         (TRACE + "1800,-1,1,Gamma,1,1\n", "line 4: a number is out of range"),
         ("0,nan,1,Gamma,1,1\n", "line 1: a number is out of range"),
@@ -72,7 +73,8 @@ def test_read_of_a_bad_trace_names_file_line_and_fault(write, trace: str, fault:
     ],
 )
 def test_bad_lengths_raise_a_sentence(write, lengths: object) -> None:
-    with pytest.raises(ValueError, match=r"not a data set of ServeGen's|probabilities"):
+    fault = r"chunk-0-dataset\.json(, 0 s:)? .*(not a data set of ServeGen's|probabilities)"
+    with pytest.raises(ValueError, match=fault):
         list(islice(ClientLoad(1.0, read_servegen(write(lengths=lengths))).arrivals(0), 1))
 
 

@@ -223,6 +223,27 @@ def test_hash_ids_of_mooncakes_rows_are_block_ids(trace_file) -> None:
     assert [row.block_ids for row in read_trace(path, lenient=False).rows] == [(3, 0), ()]
 
 
+def test_hash_ids_of_smaller_blocks_are_refused(trace_file) -> None:
+    """Each would stand for 512 tokens."""
+    row = '{{"timestamp": 0, "input_length": {}, "output_length": 5, "hash_ids": [1, 2]}}\n'
+    fault = r"line 2: hash_ids has 2 ids, and input_length has 1 blocks of 512 tokens"
+    with pytest.raises(ValueError, match=fault):
+        read_trace(trace_file(row.format(513) + row.format(512)), lenient=False)
+
+
+def test_row_that_is_nested_too_deeply_is_refused(trace_file) -> None:
+    nested = '{"timestamp": ' + "[" * 100_000
+    with pytest.raises(ValueError, match="line 1: not a JSON object"):
+        read_trace(trace_file(nested), lenient=False)
+
+
+def test_times_that_nobody_reads_need_no_unit(trace_file) -> None:
+    text = mooncake(*range(400))
+    with pytest.raises(ValueError, match="--trace-unit"):
+        read_trace(trace_file(text), lenient=False)
+    assert len(read_trace(trace_file(text), lenient=False, uses_times=False).rows) == 400
+
+
 @pytest.mark.parametrize("ids", ["7", "[-1]", '["a"]', "[0.5]", "null", "[true]"])
 def test_hash_ids_that_are_no_whole_numbers_are_refused(trace_file, ids: str) -> None:
     path = trace_file(

@@ -30,7 +30,7 @@ from macroserve.bench.quickstart import quickstart_settings
 from macroserve.bench.serve.run import allow_open_files
 from macroserve.cli.bench_serve_options import check_outputs
 from macroserve.cli.choices import Choices
-from macroserve.cli.load_options import parse_duration
+from macroserve.cli.load_options import parse_duration, parse_time
 from macroserve.core.request import Slo
 
 MAX_BATCH_TOKENS = 512
@@ -169,7 +169,7 @@ def peers(
     try:
         start_s = 0.0
         if servegen_start is not None:
-            start_s = parse_duration("--servegen-start", servegen_start)
+            start_s = parse_time("--servegen-start", servegen_start)
         traces = Traces(
             azure_conv=azure_trace,
             azure_code=azure_code_trace,

@@ -230,7 +230,7 @@ class LoadOptions:
             )
         start_s = 0.0
         if self.servegen_start is not None:
-            start_s = parse_duration("--servegen-start", self.servegen_start)
+            start_s = parse_time("--servegen-start", self.servegen_start)
         return ClientLoad(rate, read_servegen(folder), start_s)
 
     def _texts(self, path: Path) -> ShareGpt:
@@ -257,13 +257,25 @@ class LoadOptions:
 
 def parse_duration(option: str, text: str) -> float:
     """Return positive seconds from ``1m30s``, ``100ms`` or a bare number of seconds."""
-    try:
-        seconds = float(text) if text[-1:].isdigit() else parse_seconds(text)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
+    seconds = _seconds(option, text)
     if not 0 < seconds < math.inf:
         raise ValueError(f"{option} must be positive, got {text!r}")
     return seconds
+
+
+def parse_time(option: str, text: str) -> float:
+    """Return seconds since a start, 0 or more, as ``parse_duration`` does."""
+    seconds = _seconds(option, text)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{option} must be 0s or later, got {text!r}")
+    return seconds
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return float(text) if text[-1:].isdigit() else parse_seconds(text)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
 
 
 def _gap_cv(arrivals: Arrivals | None, cv: float | None) -> float:

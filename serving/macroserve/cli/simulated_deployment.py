@@ -14,6 +14,7 @@ from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 from macroserve.engine.ordering import ordered_strategy
+from macroserve.engine.parallelism import check_layers
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.host import VLLM_AHEAD
 from macroserve.sim.hardware.links import LINKS
@@ -39,10 +40,12 @@ class SimulatedDeployment:
     def scenario(self) -> Scenario:
         """Return the deployment as the manifest describes it.
 
-        Raises ValueError for an ordering that cannot be used, and for hidden states that cannot be
-        kept.
+        Raises ValueError for an ordering that cannot be used, for hidden states that cannot be
+        kept, and for a pipeline longer than the model.
         """
-        return self._scenario(self.manifest.spec.engine.pipeline_parallel)
+        num_stages = self.manifest.spec.engine.pipeline_parallel
+        check_layers(num_stages, self.model.shape.num_layers)
+        return self._scenario(num_stages)
 
     def to_plan(self) -> tuple[Scenario, list[Strategy]]:
         """Return the deployment with all open that a plan decides, and the strategies to try.

@@ -14,7 +14,7 @@ from macroserve.papers import (
     unified,
 )
 from macroserve.papers.figure import Figure
-from macroserve.workload.trace import Trace, read_trace
+from macroserve.workload.trace import TimeUnit, Trace, read_trace
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "aptserve": aptserve.FIGURES,
@@ -33,8 +33,12 @@ RECORDED: Mapping[str, Mapping[str, Callable[[Trace], Figure]]] = {
 """Figures of a recorded load, each made from its trace, which is not part of this project."""
 
 
-def figures_of(paper: str, trace: Path | None = None) -> Mapping[str, Figure]:
+def figures_of(
+    paper: str, trace: Path | None = None, unit: TimeUnit | None = None
+) -> Mapping[str, Figure]:
     """Return the figures of a paper by name, those of a recorded load where its trace is given.
+
+    unit: unit of the trace's times, where it names none (``read_trace``).
 
     Raises ValueError for a trace that cannot be read, or that no figure of the paper needs.
     """
@@ -42,6 +46,6 @@ def figures_of(paper: str, trace: Path | None = None) -> Mapping[str, Figure]:
         return PAPERS[paper]
     if paper not in RECORDED:
         raise ValueError(f"no figure of {paper} needs a trace")
-    recorded = read_trace(trace, lenient=False)
+    recorded = read_trace(trace, lenient=False, unit=unit)
     made = {name: make(recorded) for name, make in RECORDED[paper].items()}
     return {**PAPERS[paper], **made}

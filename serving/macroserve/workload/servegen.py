@@ -8,10 +8,9 @@ windows, by its start, the probabilities of ``input_tokens`` and ``output_tokens
 Python's dictionaries.
 """
 
-import csv
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -66,14 +65,20 @@ class Client(NamedTuple):
     lengths: Mapping[int, tuple[str, str]]
     """Texts of the probabilities of prompts' and outputs' tokens, by the starts of the stretches
     that they hold for, in order."""
+    source: Path = Path()
+    """File of the lengths."""
 
     def lengths_at(self, start_s: int) -> tuple["Tokens", "Tokens"] | None:
-        """Return the lengths of prompts and outputs at a time; None where none are known."""
+        """Return the lengths of prompts and outputs at a time; None where none are known. Raises
+        ValueError that names the file and the fault."""
         starts = list(self.lengths)
         index = bisect_right(starts, start_s) - 1
         if index < 0:
             return None
-        prompts, outputs = map(_tokens, self.lengths[starts[index]])
+        try:
+            prompts, outputs = map(_tokens, self.lengths[starts[index]])
+        except ValueError as fault:
+            raise ValueError(f"{self.source}, {starts[index]} s: {fault}") from None
         return (prompts, outputs) if prompts and outputs else None
 
 
@@ -104,19 +109,19 @@ def read_servegen(folder: Path) -> tuple[Client, ...]:
         raise ValueError(
             f"{folder} is larger than {MAX_FOLDER_BYTES // 2**30} GiB: leave clients out"
         )
-    return tuple(
-        Client(
-            _read_windows(folder / f"chunk-{number}-trace.csv"),
-            _read_lengths(folder / f"chunk-{number}-dataset.json"),
-        )
-        for number in numbers
-    )
+    return tuple(_read_client(folder, number) for number in numbers)
+
+
+def _read_client(folder: Path, number: int) -> Client:
+    source = folder / f"chunk-{number}-dataset.json"
+    windows = _read_windows(folder / f"chunk-{number}-trace.csv")
+    return Client(windows, _read_lengths(source), source)
 
 
 def _read_windows(path: Path) -> dict[int, Window]:
     windows: dict[int, Window] = {}
-    rows: Iterable[list[str]] = csv.reader(_text(path).splitlines())
-    for number, row in enumerate(rows, start=1):
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        row = line.split(",")
         try:
             start, rate, _, pattern, shape, _ = row
             if not pattern:
@@ -125,7 +130,7 @@ def _read_windows(path: Path) -> dict[int, Window]:
         except ValueError:
             raise ValueError(
                 f"{path}, line {number}: expected start, rate, CV, Gamma or Weibull, shape and "
-                f"scale, got {','.join(row)[:100]!r}"
+                f"scale, got {line[:100]!r}"
             ) from None
         is_possible = 0 <= start_s <= MAX_START_S and 0 <= window.rate <= MAX_RATE
         if not (is_possible and SHAPES[0] <= window.shape <= SHAPES[1]):
@@ -152,7 +157,7 @@ def _tokens(text: str) -> Tokens | None:
     """Return what a text like ``{81: 0.4, 82: 0.6}`` says; None where it says nothing."""
     try:
         found = msgspec.json.decode(_KEY.sub(r'"\1":', text), type=dict[int, float])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise ValueError(f"expected tokens with probabilities, got {text[:100]!r}") from None
     if not found:
         return None

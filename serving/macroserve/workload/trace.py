@@ -4,7 +4,7 @@
   dates with a time, in UTC where they name no zone.
 - JSON lines with ``timestamp``, ``input_length``, ``output_length`` (Mooncake): milliseconds, as in
   that trace, unless the reader is told otherwise. ``hash_ids``, where a row has them, name the
-  blocks of 512 tokens that prompts share.
+  blocks of 512 tokens that prompts share; a row with more ids than blocks is bad.
 - JSON lines with ``arrival_s``, ``prompt_tokens``, ``output_tokens``: seconds.
 """
 
@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from io import StringIO
+from math import ceil
 from pathlib import Path
 from typing import Annotated, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from macroserve.workload.arrivals import Arrival
+from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival
 
 MAX_LENGTH = 10**9
 """Maximum tokens of a prompt or an answer; a row with more is corrupt."""
@@ -76,12 +77,16 @@ class Trace:
     """Bad rows left out."""
 
 
-def read_trace(path: Path, lenient: bool, unit: TimeUnit | None = None) -> Trace:
+def read_trace(
+    path: Path, lenient: bool, unit: TimeUnit | None = None, *, uses_times: bool = True
+) -> Trace:
     """Read the whole file, so that a fault shows before anything is sent.
 
-    unit: unit of ``timestamp``; None reads milliseconds where the file is plausible in them. Raises
-    ValueError that names file, line and fault; with ``lenient``, bad rows are skipped and counted
-    instead.
+    unit: unit of ``timestamp``; None reads milliseconds where the file is plausible in them.
+    uses_times: whether the caller reads the times of the arrivals, so that they have to be.
+
+    Raises ValueError that names file, line and fault; with ``lenient``, bad rows are skipped and
+    counted instead.
     """
     text = _text(path)
     first = next((line for line in text.split("\n") if line.strip()), "")
@@ -106,7 +111,9 @@ def read_trace(path: Path, lenient: bool, unit: TimeUnit | None = None) -> Trace
     if not rows:
         raise ValueError(f"{path} has no usable row")
     if keys is _MOONCAKE:
-        seconds_per_unit = 1.0 if (unit or _unit(path, rows)) is TimeUnit.SECONDS else 1e-3
+        if unit is None and uses_times:
+            _check_density(path, rows)
+        seconds_per_unit = 1.0 if unit is TimeUnit.SECONDS else 1e-3
     else:
         seconds_per_unit = 1.0
     return Trace(_planned(rows, seconds_per_unit), num_rows - len(rows))
@@ -130,7 +137,7 @@ def _json_rows(path: Path, text: str) -> Iterator[Row]:
 def _decode_json(line: str) -> Mapping[str, object]:
     try:
         return msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"not a JSON object ({error})") from None
 
 
@@ -183,12 +190,20 @@ def _raise(fault: str) -> NoReturn:
 
 def _parse_row(row: Mapping[str, object], keys: _Keys) -> _Row:
     shares = keys is _MOONCAKE and _BLOCK_IDS in row
-    return _Row(
+    parsed = _Row(
         _parse_field(row, keys.time, _parse_date if keys is _AZURE else _parse_number),
         _parse_field(row, keys.prompt, _parse_length),
         _parse_field(row, keys.output, _parse_length),
         _parse_field(row, _BLOCK_IDS, _parse_ids) if shares else (),
     )
+    # Ids of smaller blocks would stand for more shared tokens than the prompts have.
+    num_blocks = ceil(parsed.num_prompt_tokens / BLOCK_TOKENS)
+    if len(parsed.block_ids) > num_blocks:
+        raise ValueError(
+            f"{_BLOCK_IDS} has {len(parsed.block_ids)} ids, and {keys.prompt} has {num_blocks} "
+            f"blocks of {BLOCK_TOKENS} tokens"
+        )
+    return parsed
 
 
 def _parse_field(row: Mapping[str, object], key: str, parse: Callable[[object], T]) -> T:
@@ -232,15 +247,14 @@ def _parse_ids(value: object) -> tuple[int, ...]:
         raise ValueError("a list of whole numbers of at least 0") from None
 
 
-def _unit(path: Path, rows: Sequence[_Row]) -> TimeUnit:
-    """Return milliseconds; raise ValueError for a file that is implausibly dense in them."""
+def _check_density(path: Path, rows: Sequence[_Row]) -> None:
+    """Raise ValueError for a file that is implausibly dense in milliseconds."""
     times = {row.time for row in rows}
     if len(times) > 1 and (max(times) - min(times)) / (len(times) - 1) < MIN_MEAN_GAP_MS:
         raise ValueError(
             f"{path} does not say whether {_MOONCAKE.time} is in seconds or milliseconds: "
             "give --trace-unit s or --trace-unit ms"
         )
-    return TimeUnit.MILLISECONDS
 
 
 def _planned(rows: Sequence[_Row], seconds_per_unit: float) -> tuple[Arrival, ...]:

@@ -148,6 +148,15 @@ def test_report_of_a_search_lists_probes_by_load() -> None:
     assert "Goodput at 90% attainment: 8 req/s." in text
 
 
+def test_report_of_a_search_tells_the_cache_hits_where_the_endpoint_does() -> None:
+    found = replace(GOOD, num_cached_tokens=12)
+    runs = (make_run([found], 8.0), make_run([GOOD], 16.0))
+    text = shown(goodput_report(Result("m", runs, Goodput(0.9, 8.0, False, 1.0)), "req/s"))
+    assert "cache hits" in text and "40.0%" in text
+    text = shown(goodput_report(Result("m", runs[1:], Goodput(0.9, 8.0, False, 1.0)), "req/s"))
+    assert "cache hits" not in text
+
+
 def test_json_report_has_every_figure(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     result = Result("m", (make_run(MIXED),), Goodput(0.9, 8.0, False, 1.0))

@@ -111,9 +111,11 @@ def test_simulate_of_servegens_clients_sends_their_requests(run, tmp_path):
     result = run(*common, "--json", path)
     assert result.exit_code == 0, result.output
     assert json.loads(path.read_text())["num_requests"] == pytest.approx(240, abs=80)
+    assert run(*common, "--servegen-start", "0s").exit_code == 0
     for options, sentence in (
         (("--multi-turn", "turns=2,think=1s"), "go without --servegen"),
         (("--servegen-start", "1h"), "no client sends requests after the start"),
+        (("--servegen-start", "-1s"), "--servegen-start"),
     ):
         result = run(*common, *options)
         assert result.exit_code == 2 and sentence in result.output

@@ -124,7 +124,7 @@ def _azure(workload: Workload, trace: Path | None) -> Sequence[Arrival]:
 
 
 def _rows(path: Path) -> Sequence[Arrival]:
-    return read_trace(path, lenient=False).rows
+    return read_trace(path, lenient=False, uses_times=False).rows
 
 
 def _clients(folder: Path, start_s: float) -> ClientLoad:

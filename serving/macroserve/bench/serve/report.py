@@ -50,7 +50,9 @@ def run_report(run: Run, slo: Slo) -> RenderableType:
 def goodput_report(result: Result, unit: str) -> RenderableType:
     """Return the table of the probed loads and the result of the search."""
     table = Table(title="Probes", title_justify="left")
-    for name in (unit, "offered req/s", "requests", "failed", "TTFT p90", "TPOT p90", "attainment"):
+    columns = [unit, "offered req/s", "requests", "failed", "TTFT p90", "TPOT p90", "attainment"]
+    has_hits = any(run.summary.cached_share is not None for run in result.runs)
+    for name in columns + ["cache hits"] * has_hits:
         table.add_column(name, justify="right")
     for run in sorted(result.runs, key=lambda run: run.intensity):
         summary = run.summary
@@ -62,6 +64,7 @@ def goodput_report(result: Result, unit: str) -> RenderableType:
             seconds(summary.ttft and summary.ttft.p90),
             seconds(summary.tpot and summary.tpot.p90),
             _percent(summary.attainment),
+            *[_percent(summary.cached_share)] * has_hits,
         )
     remarks = dict.fromkeys(remark for run in result.runs for remark in remarks_on(run))
     return Group(

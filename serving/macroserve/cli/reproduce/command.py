@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from macroserve.cli.choices import Choices
+from macroserve.workload.trace import TimeUnit
 
 console = Console(highlight=False)
 
@@ -82,6 +83,10 @@ def reproduce(
             "left out).",
         ),
     ] = None,
+    trace_unit: Annotated[
+        TimeUnit | None,
+        typer.Option(help="Unit of timestamp in --trace: s or ms (default: ms, as in Mooncake's)."),
+    ] = None,
     seed: Annotated[
         list[int] | None,
         typer.Option(
@@ -101,7 +106,9 @@ def reproduce(
     from macroserve.papers.result_cache import ResultCache, distinct, measure_all
 
     try:
-        figures = figures_of(paper, trace)
+        if trace_unit is not None and trace is None:
+            raise ValueError("--trace-unit goes with --trace")
+        figures = figures_of(paper, trace, trace_unit)
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="'--trace'") from None
     for name in figure or ():
