@@ -145,7 +145,7 @@ bench-sim: compiled ## Measure the simulator's speed and memory, compiled (half 
 	PYTHONPATH=build/compiled $(BIN)/macroserve bench sim --json $(JSON)
 
 bench-engine: JSON := build/bench-engine.json
-bench-engine: $(INSTALLED) ## Compare the engine with stock vLLM (about twenty minutes); figures go to JSON
+bench-engine: $(INSTALLED) ## Compare the engine with stock vLLM (ten minutes); figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	$(BIN)/macroserve bench engine --json $(JSON)
 

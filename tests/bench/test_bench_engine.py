@@ -25,13 +25,14 @@ def settings() -> EngineSettings:
 def test_figures_are_reported_by_size(settings: EngineSettings) -> None:
     figures = engine_steps.measure(settings, ((8, 4),))
     assert set(figures) == {
+        "engine.async.ahead",
         "engine.stock_step_ms.8_4",
         "engine.step_ms.8_4",
         "engine.ahead.8_4",
         "engine.step_cpu_ratio.8_4",
     }
     assert 0 < figures["engine.stock_step_ms.8_4"] < 1000
-    assert figures["engine.ahead.8_4"] > 0.95
+    assert figures["engine.async.ahead"] == figures["engine.ahead.8_4"] > 0.95
 
 
 def test_steps_with_drafted_tokens_are_hardly_more_than_stock_ones(

@@ -1,24 +1,52 @@
 """``macroserve bench engine``: tokens of a strategy beside stock vLLM's."""
 
 import pytest
+from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
 from macroserve.bench import strategy_tokens  # noqa: E402
+from macroserve.bench.offline_engine import OfflineEngine  # noqa: E402
 from macroserve.bench.quickstart import quickstart_settings  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
 
-def test_tokens_are_those_of_stock_vllm_in_each_mode() -> None:
+def test_tokens_are_those_of_stock_vllm_in_each_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[OfflineEngine] = []
+    num_prompt_tokens = sum(len(prompt) for prompt, _ in strategy_tokens._work())
+    seen: list[tuple[bool, bool, bool]] = []
+
+    class Watched(OfflineEngine):
+        def __init__(self, llm: LLMEngine) -> None:
+            super().__init__(llm)
+            served.append(self)
+
+        def finish(self, max_steps: int = 5000) -> dict[str, list[int]]:
+            tokens = super().finish(max_steps)
+            if len(served) > 1:  # the first one is stock vLLM's
+                policy = self.llm.engine_core.engine_core.scheduler.policy
+                status, is_async = policy.status(0.0), policy.in_flight.num_ahead > 0
+                is_preempted = status.prompt_tokens > num_prompt_tokens
+                seen.append((is_async, status.cached_tokens > 0, is_preempted))
+            return tokens
+
+    monkeypatch.setattr(strategy_tokens, "OfflineEngine", Watched)
     figures = strategy_tokens.measure(quickstart_settings(), ("unified",))
     modes = ("sync", "sync_prefixes", "async", "async_prefixes")
     assert figures == {
         "engine.tokens_equal": 1,
         **{f"engine.unified.{mode}.tokens_equal": 1 for mode in modes},
     }
+    assert [tuple(each[:2]) for each in seen] == [
+        (False, False),
+        (False, True),
+        (True, False),
+        (True, True),
+    ]
+    assert all(is_preempted for _, _, is_preempted in seen)
 
 
 def test_share_counts_responses_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from macroserve.bench.offline_engine import OfflineEngine
-from macroserve.bench.offline_engine import offline_engine as running
+from macroserve.bench import offline_engine as bench
+from macroserve.bench.offline_engine import OfflineEngine, instance_args
 from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.knapsack import Items
 from macroserve.core.scheduler.blocks import CacheKind
@@ -18,13 +18,11 @@ from macroserve.core.scheduler.rounds import Rounds
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
 from macroserve.core.strategy import Strategy
-from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
-from macroserve.engine.vllm.options import engine_args
+
+__all__ = ["InstanceEngine", "OfflineEngine", "chosen_caches", "instance_args", "offline_engine"]
 
 
 class InstanceEngine(OfflineEngine):
@@ -120,15 +118,9 @@ class InstanceEngine(OfflineEngine):
         return self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
 
 
-def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
-    """Return the arguments with which an instance starts its engine; nobody reads its statuses."""
-    args, _ = with_caches(engine_args(settings, Pool.LP, None), settings)
-    return args
-
-
 def offline_engine(args: AsyncEngineArgs) -> AbstractContextManager[Any]:
     """Run stock vLLM, or an engine with our scheduler, by its arguments."""
-    return running(args, InstanceEngine if args.scheduler_cls else OfflineEngine)
+    return bench.offline_engine(args, InstanceEngine if args.scheduler_cls else OfflineEngine)
 
 
 @contextmanager

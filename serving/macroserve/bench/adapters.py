@@ -17,7 +17,8 @@ from vllm.inputs import TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from macroserve.bench.engine_pair import NEVER_LATE, engine_pair
+from macroserve.bench.engine_pair import engine_pair
+from macroserve.bench.quickstart import NEVER_LATE
 from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens
 from macroserve.engine.settings import EngineSettings
 

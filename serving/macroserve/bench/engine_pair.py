@@ -14,17 +14,17 @@ from vllm.inputs import TokensPrompt
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from macroserve.bench.real_engine import prompt_tokens, started
-from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import stock_args
 
-NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
-WARM_UP_TOKENS = 640
+WARM_UP_TOKENS, WARM_UP_NEW_TOKENS = 640, 16
 
 
 class EnginePair(NamedTuple):
+    """The pair runs on one machine."""
+
     ours: VllmEngine
     stock: AsyncLLM
 
@@ -39,11 +39,11 @@ async def engine_pair(settings: EngineSettings, *, ours_first: bool) -> AsyncIte
     async with AsyncExitStack() as stack:
         if ours_first:
             ours = await stack.enter_async_context(started(settings))
-            theirs = await stack.enter_async_context(stock_engine(settings))
+            stock = await stack.enter_async_context(stock_engine(settings))
         else:
-            theirs = await stack.enter_async_context(stock_engine(settings))
+            stock = await stack.enter_async_context(stock_engine(settings))
             ours = await stack.enter_async_context(started(settings))
-        yield EnginePair(ours, theirs)
+        yield EnginePair(ours, stock)
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def stock_engine(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
     llm = AsyncLLM.from_engine_args(stock_args(settings))
     try:
         prompt = TokensPrompt(prompt_token_ids=prompt_tokens(Random("warm-up"), WARM_UP_TOKENS))
-        async for _ in llm.generate(prompt, greedy(16), "warm-up"):
+        async for _ in llm.generate(prompt, greedy(WARM_UP_NEW_TOKENS), "warm-up"):
             pass
         yield llm
     finally:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import product
 from statistics import median
 
+from macroserve.bench.quickstart import NEVER_LATE
 from macroserve.bench.real_engine import Answer, serve, started
-from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.workload.arrivals import Arrival
 
@@ -21,8 +21,6 @@ BURST = [Arrival(0.0, 200, 60)] * 48
 
 POOL_BYTES = 76 << 20
 """Bytes of the cache: a hundred pages of the small OPT."""
-
-NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
 
 
 async def measure(settings: EngineSettings, num_rounds: int = ROUNDS) -> dict[str, float]:

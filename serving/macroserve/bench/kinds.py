@@ -12,8 +12,9 @@ from PIL import Image
 from vllm.inputs import PromptType, TextPrompt, TokensPrompt
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from macroserve.bench.engine_pair import NEVER_LATE, stock_engine
+from macroserve.bench.engine_pair import stock_engine
 from macroserve.bench.kind_models import build
+from macroserve.bench.quickstart import NEVER_LATE
 from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens, started
 from macroserve.engine.settings import EngineSettings
 
@@ -34,6 +35,7 @@ KINDS = {
     # for processors with AMX takes no float32 and no small heads.
     "mla": Kind(1, "CPU_MLA"),
     "moe": Kind(),
+    "recurrent": Kind(),
     "vlm": Kind(),
 }
 NUM_REQUESTS = 12

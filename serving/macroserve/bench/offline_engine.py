@@ -14,7 +14,11 @@ from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from macroserve.core.status import Pool
+from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
+from macroserve.engine.vllm.caches import with_caches
+from macroserve.engine.vllm.options import engine_args
 
 MAX_STEPS = 5000
 
@@ -75,6 +79,12 @@ class OfflineEngine:
                 return tokens
             self.step()
         raise RuntimeError(f"{self.unfinished} requests never end")
+
+
+def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
+    """Return the arguments with which an instance starts its engine; nobody reads its statuses."""
+    args, _ = with_caches(engine_args(settings, Pool.LP, None), settings)
+    return args
 
 
 Engine = TypeVar("Engine", bound=OfflineEngine)

@@ -5,7 +5,7 @@ from random import Random
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from macroserve.core.request import Slo
+from macroserve.bench.quickstart import NEVER_LATE
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.dry_run import DryRun
 from macroserve.engine.vllm.scheduler import MacroserveScheduler
@@ -13,7 +13,6 @@ from macroserve.engine.vllm.scheduler import MacroserveScheduler
 NUM_STAGES = 2
 NUM_REQUESTS = 200
 MAX_PROMPT_TOKENS, MAX_NEW_TOKENS = 400, 200
-NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
 
 
 def measure(settings: EngineSettings, num_requests: int = NUM_REQUESTS) -> dict[str, float]:

@@ -14,7 +14,8 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.stats import RequestStateStats
 
-from macroserve.bench.engine_pair import NEVER_LATE, engine_pair
+from macroserve.bench.engine_pair import engine_pair
+from macroserve.bench.quickstart import NEVER_LATE
 from macroserve.bench.real_engine import PATIENCE_S, learned, prompt_tokens
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.engine import VllmEngine

@@ -4,6 +4,9 @@ from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.local.tiny_model import ensure_tiny_model
 
+NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
+"""Targets so loose that a machine may be as slow as it likes."""
+
 
 def quickstart_settings(architecture: str = "llama") -> EngineSettings:
     """Return the settings of the quickstart's engine: vLLM on the CPU with the built-in model."""

@@ -8,15 +8,13 @@ from random import Random
 
 from vllm.engine.arg_utils import AsyncEngineArgs
 
-from macroserve.bench.engine_pair import NEVER_LATE
 from macroserve.bench.forced_async import forced_async
-from macroserve.bench.offline_engine import OfflineEngine, offline_engine
+from macroserve.bench.offline_engine import OfflineEngine, instance_args, offline_engine
+from macroserve.bench.quickstart import NEVER_LATE
 from macroserve.bench.real_engine import prompt_tokens
-from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm.caches import with_caches
-from macroserve.engine.vllm.options import engine_args, stock_args
+from macroserve.engine.vllm.options import stock_args
 
 MODES = {"sync": nullcontext, "async": forced_async}
 CACHES = {"": "Off", "_prefixes": "On"}
@@ -45,6 +43,7 @@ def measure(
         max_model_len=MAX_MODEL_LEN,
         args={**settings.args, "num_gpu_blocks_override": NUM_BLOCKS + 1},
         prefix_caching="Off",
+        hybrid_cache="Off",  # it excludes steps that are scheduled ahead
     )
     work = _work()
     stock = _serve(stock_args(settings), work)
@@ -52,8 +51,7 @@ def measure(
     for name, mode, cache in product(strategies, MODES, CACHES):
         own = replace(settings, strategy=name, prefix_caching=CACHES[cache])
         with MODES[mode]():
-            args, _ = with_caches(engine_args(own, Pool.LP, None), own)
-            tokens = _serve(args, work)
+            tokens = _serve(instance_args(own), work)
         equal = [mine == theirs for mine, theirs in zip(tokens, stock, strict=True)]
         figures[f"engine.{name}.{mode}{cache}.tokens_equal"] = sum(equal) / len(equal)
     return {"engine.tokens_equal": min(figures.values()), **figures}
