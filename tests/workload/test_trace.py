@@ -224,7 +224,7 @@ def test_hash_ids_of_mooncakes_rows_are_block_ids(trace_file) -> None:
 
 
 def test_hash_ids_of_smaller_blocks_are_refused(trace_file) -> None:
-    """Each would stand for 512 tokens."""
+    """An id of theirs would stand for 512 tokens."""
     row = '{{"timestamp": 0, "input_length": {}, "output_length": 5, "hash_ids": [1, 2]}}\n'
     fault = r"line 2: hash_ids has 2 ids, and input_length has 1 blocks of 512 tokens"
     with pytest.raises(ValueError, match=fault):

@@ -189,7 +189,7 @@ def test_decodes_that_take_all_seats_are_decided_once_in_a_block_while_others_wa
 def test_decodes_are_decided_each_step_while_a_request_may_leave_for_an_hp_instance(
     steady, make_request, pool
 ):
-    """None leaves an HP instance."""
+    """Requests of an HP instance never leave it."""
     policy, executor = steady("unified", max_num_seqs=3, pool=pool)
     executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
     before = policy.num_decided
