@@ -11,7 +11,7 @@ from macroserve.bench.quickstart import quickstart_settings  # noqa: E402
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("kind", ["vlm", "mla"])
+@pytest.mark.parametrize("kind", ["vlm", "mla", "recurrent"])
 async def test_tokens_of_a_kind_are_those_of_stock_vllm(kind: str) -> None:
     figures = await kinds.measure(quickstart_settings(), {kind: kinds.KINDS[kind]})
     assert figures == {f"engine.{kind}": 1}

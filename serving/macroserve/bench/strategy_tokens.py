@@ -20,7 +20,7 @@ MODES = {"sync": nullcontext, "async": forced_async}
 CACHES = {"": "Off", "_prefixes": "On"}
 NUM_REQUESTS = 24
 NUM_BLOCKS = 60
-"""Blocks of the pool, so few that requests are preempted and cached blocks are dropped."""
+"""Blocks of the pool, so few that stock vLLM preempts requests, and cached blocks are dropped."""
 SHARED_TOKENS = (96, 250, 500)
 """Tokens that prompts begin with and others as well."""
 MAX_OWN_TOKENS, MAX_NEW_TOKENS = 90, 50
