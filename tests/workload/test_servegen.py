@@ -43,6 +43,11 @@ def test_read_returns_the_windows_with_requests_and_the_lengths(write) -> None:
         assert (prompts.lengths.tolist(), outputs.lengths.tolist()) == ([10, 30], [5])
 
 
+def test_read_takes_quoted_columns(write) -> None:
+    [client] = read_servegen(write(trace='"0","3.0","1.5","Gamma","0.5","0.6"\n'))
+    assert client.windows == {0: Window(3.0, Pattern.GAMMA, 0.5)}
+
+
 @pytest.mark.parametrize(
     ("trace", "fault"),
     [

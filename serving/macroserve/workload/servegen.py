@@ -8,6 +8,7 @@ windows, by its start, the probabilities of ``input_tokens`` and ``output_tokens
 Python's dictionaries.
 """
 
+import csv
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -121,13 +122,12 @@ def _read_client(folder: Path, number: int) -> Client:
 def _read_windows(path: Path) -> dict[int, Window]:
     windows: dict[int, Window] = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
-        row = line.split(",")
         try:
-            start, rate, _, pattern, shape, _ = row
+            start, rate, _, pattern, shape, _ = next(csv.reader([line]))
             if not pattern:
                 continue
             start_s, window = int(start), Window(float(rate), Pattern(pattern), float(shape))
-        except ValueError:
+        except (ValueError, csv.Error):
             raise ValueError(
                 f"{path}, line {number}: expected start, rate, CV, Gamma or Weibull, shape and "
                 f"scale, got {line[:100]!r}"
