@@ -23,7 +23,10 @@ def test_load_shares_the_given_part_of_its_prompts(share: float) -> None:
 
 
 @pytest.mark.integration
-async def test_figures_are_reported_by_load() -> None:
+async def test_figures_are_reported_by_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "NUM_GROUPS", 2)
+    monkeypatch.setattr(prefixes, "PROMPTS_PER_GROUP", 3)
+    monkeypatch.setattr(prefixes, "NUM_ALONE", 2)
     figures = await prefixes.measure(quickstart_settings(), num_rounds=1)
     assert set(figures) == {
         f"engine.prefix.{name}.{load}"
