@@ -60,12 +60,12 @@ test-unit: $(INSTALLED) ## Run the tests that start no engine
 	$(BIN)/pytest -n 2 tests/kernels
 
 # The threads of two engines on two cores would wait for each other most of the time. Deployments go
-# one by one: each has several engines and a Ray of its own.
+# by themselves: what they promise in seconds should not wait for a compiler.
 test-integration: export OMP_NUM_THREADS := 1
 test-integration: $(INSTALLED) ## Run the tests that start real engines and servers
 	$(BIN)/pytest -m integration -x -n 2 --dist loadfile tests \
 		$(addprefix --ignore=,tests/deployment $(API_TESTS))
-	$(BIN)/pytest -m integration -x -n 0 tests/deployment
+	$(BIN)/pytest -m integration -x -n 2 --dist loadfile tests/deployment
 
 test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
 	$(CLUSTER_COMMAND) build --tier api
