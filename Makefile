@@ -55,8 +55,9 @@ types: $(INSTALLED) ## Check types
 imports: $(INSTALLED) ## Check who imports whom
 	$(BIN)/lint-imports
 
+# Those with servers wait most of their time, so four workers keep two cores busy.
 test-unit: $(INSTALLED) ## Run the tests that start no engine
-	$(BIN)/pytest -m "not integration" -n 2 --ignore=tests/kernels
+	$(BIN)/pytest -m "not integration" -n 4 --ignore=tests/kernels
 	$(BIN)/pytest -n 2 tests/kernels
 
 # The threads of two engines on two cores would wait for each other most of the time. Deployments go
