@@ -35,6 +35,12 @@ def test_sweep_without_the_done_points_keeps_the_order_of_the_others() -> None:
     assert list(sweep().turns({p for turn in turns for p in turn.points})) == []
 
 
+def test_points_of_other_sweeps_are_not_counted_as_done() -> None:
+    first = next(sweep().turns()).points[0]
+    other = first._replace(rate=9.0)
+    assert sweep().num_done({first, other}) == 1
+
+
 def test_seeds_are_equal_for_all_deployments_and_differ_between_points() -> None:
     points = [point for turn in sweep().turns() for point in turn.points]
     by_deployment = {

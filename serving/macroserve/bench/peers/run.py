@@ -139,10 +139,10 @@ class Comparison:
         return point
 
     def _say_measured(self, point: Point) -> None:
-        number = len(self.journal.points) + 1
+        done = {before.key for before in self.journal.points} | {point.key}
         self.say(
-            f"{number} of {self.sweep.num_points}: {point.deployment}, {point.load} at "
-            f"{point.rate:g} req/s: {point.attainment:.1%} within the targets"
+            f"{self.sweep.num_done(done)} of {self.sweep.num_points}: {point.deployment}, "
+            f"{point.load} at {point.rate:g} req/s: {point.attainment:.1%} within the targets"
         )
 
 

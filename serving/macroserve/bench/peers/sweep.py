@@ -49,6 +49,10 @@ class Sweep:
     def num_points(self) -> int:
         return self.rounds * len(self.deployments) * sum(map(len, self.rates.values()))
 
+    def num_done(self, done: Set[PointKey]) -> int:
+        """Return how many of the sweep's points are done; ``done`` may have others, too."""
+        return self.num_points - sum(len(turn.points) for turn in self.turns(done))
+
     def seed_of(self, point: PointKey) -> int:
         """Return the seed of a point's requests, equal for all deployments: the requests are, too.
         They differ between points, so that no prefix cache is warm from another one."""
