@@ -127,6 +127,11 @@ class Journal:
             [line for line in rest if isinstance(line, Idle)],
         )
 
+    @property
+    def keys(self) -> set[PointKey]:
+        """Return the keys of the points, which may be another sweep's."""
+        return {point.key for point in self.points}
+
     def add(self, line: Point | Idle) -> None:
         with self.path.open("ab") as file:
             file.write(_encoded(line))

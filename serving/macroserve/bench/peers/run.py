@@ -46,8 +46,7 @@ class Comparison:
     async def run(self) -> None:
         """Measure what is missing. Raises PeerError where a deployment fails; what was measured
         until then is in the journal."""
-        done = {point.key for point in self.journal.points}
-        for turn in self.sweep.turns(done):
+        for turn in self.sweep.turns(self.journal.keys):
             await self._take(turn)
 
     async def _take(self, turn: Turn) -> None:
@@ -68,7 +67,9 @@ class Comparison:
                         self.journal.add(await self._idle(turn, running, start_s))
                     for key in turn.points:
                         await asyncio.sleep(PAUSE_S)
-                        self.journal.add(await self._measure(key, client, model, running))
+                        point = await self._measure(key, client, model, running)
+                        self.journal.add(point)
+                        self._say_measured(point)
 
     async def _warm_up(self, client: LoadClient, model: str, turn: Turn) -> None:
         """Send every load for some seconds.
@@ -119,7 +120,7 @@ class Comparison:
         if not summary.num_succeeded:
             detail = summary.failures[0].detail if summary.failures else "no request arrived"
             raise PeerError(f"{key.deployment} served nothing of {key.load}: {detail}")
-        point = Point(
+        return Point(
             *key,
             num_requests=summary.num_sent,
             num_failed=summary.num_failed,
@@ -135,14 +136,12 @@ class Comparison:
             engine_rss_mb=after.engine_rss_bytes / 2**20,
             client_cpu=client_cpu,
         )
-        self._say_measured(point)
-        return point
 
     def _say_measured(self, point: Point) -> None:
-        done = {before.key for before in self.journal.points} | {point.key}
+        number = self.sweep.num_done(self.journal.keys)
         self.say(
-            f"{self.sweep.num_done(done)} of {self.sweep.num_points}: {point.deployment}, "
-            f"{point.load} at {point.rate:g} req/s: {point.attainment:.1%} within the targets"
+            f"{number} of {self.sweep.num_points}: {point.deployment}, {point.load} at "
+            f"{point.rate:g} req/s: {point.attainment:.1%} within the targets"
         )
 
 
