@@ -1,12 +1,13 @@
 """The model to simulate, by its name or by the ``config.json`` of its checkpoint."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from macroserve.api.manifest import Manifest
 from macroserve.core.hybrid_cache import HybridCacheFacts
 from macroserve.core.shapes import ModelShape
+from macroserve.engine.json_file import json_object
 from macroserve.local.manifest_file import model_folder
 from macroserve.sim.hardware.models import ARCHITECTURES, MODELS, shape_of
 
@@ -32,17 +33,17 @@ def read_model(manifest: Manifest, model: str | None) -> SimulatedModel:
         return _with_facts(shape, {"architectures": [ARCHITECTURES[model or ""]]})
     path = Path(model or model_folder(manifest)) / "config.json"
     try:
-        config: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        config = json_object(path)
+        return _with_facts(shape_of(config), config)
+    except ValueError as error:
         raise ValueError(
-            f"the model's shape cannot be read from {path}: name one with --model, a folder with a "
-            f"config.json or one of {', '.join(MODELS)}"
+            f"the model's shape cannot be read from {path} ({error}): name one with --model, a "
+            f"folder with a config.json or one of {', '.join(MODELS)}"
         ) from None
-    return _with_facts(shape_of(config), config)
 
 
-def _with_facts(shape: ModelShape, config: dict[str, Any]) -> SimulatedModel:
-    text: dict[str, Any] = config.get("text_config") or config
+def _with_facts(shape: ModelShape, config: Mapping[str, Any]) -> SimulatedModel:
+    text: Mapping[str, Any] = config.get("text_config") or config
     facts = HybridCacheFacts(
         architecture=next(iter(config.get("architectures") or ()), UNNAMED),
         hidden_size=shape.hidden_size,

@@ -10,7 +10,7 @@ def json_object(path: Path) -> Mapping[str, Any]:
     """Return the object in a file. Raises ValueError where there is none that can be read."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} cannot be read as JSON") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} is not a JSON object")

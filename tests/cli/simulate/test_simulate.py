@@ -242,6 +242,14 @@ def test_simulate_with_a_checkpoint_folder_takes_its_shape(run, tmp_path):
     assert json.loads(named.read_text()) == json.loads(read.read_text())
 
 
+@pytest.mark.parametrize("config", ["", "[]", "[" * 100_000, '{"hidden_size": "4096"}', "\xff"])
+def test_simulate_with_an_unreadable_checkpoint_fails_with_one_sentence(run, tmp_path, config):
+    (tmp_path / "config.json").write_bytes(config.encode("latin-1"))
+    result = run(*LOAD, "--device", "A100-80GB", "--model", tmp_path)
+    assert result.exit_code == 2
+    assert "shape cannot be read from" in result.output and "Traceback" not in result.output
+
+
 def test_simulate_of_each_example_manifest_succeeds(tmp_path):
     app = Typer()
     app.command()(simulate)

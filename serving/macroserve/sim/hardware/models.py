@@ -5,6 +5,7 @@ from typing import Any
 
 from macroserve.core.model_config import experts_of, latent_of, window_of
 from macroserve.core.shapes import Experts, LatentKv, ModelShape, Window
+from macroserve.sim.hardware.config_fields import check_fields
 
 OPT_VOCABULARY, LLAMA_VOCABULARY = 50272, 32000
 
@@ -74,15 +75,17 @@ RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_he
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a checkpoint's ``config.json`` describes.
 
-    Raises ValueError for a model with recurrent layers, or whose sizes are missing.
+    Raises ValueError for a model with recurrent layers, or whose sizes are missing or no sizes.
     """
+    check_fields(config)
     config = config.get("text_config") or config
+    check_fields(config)
     if any(config.get(key) for key in RECURRENT):
         raise ValueError("the simulator knows no models with recurrent layers")
 
     def size(*names: str) -> int:
         for name in names:
-            if isinstance(value := config.get(name), int):
+            if value := config.get(name):
                 return value
         raise ValueError(f"the model's configuration does not tell {' or '.join(names)}")
 
