@@ -12,7 +12,7 @@ from macroserve.bench.quickstart import quickstart_settings  # noqa: E402
 
 @pytest.mark.parametrize("share", prefixes.SHARES.values())
 def test_load_shares_the_given_part_of_its_prompts(share: float) -> None:
-    load = prefixes.Load(share)
+    load = prefixes.Load("load", share)
     prompts, num_shared = load.prompts("seed"), int(share * prefixes.PROMPT_TOKENS)
     assert len({tuple(prompt) for prompt in prompts}) == len(prompts)
     assert len({tuple(prompt[:num_shared]) for prompt in prompts}) == prefixes.NUM_GROUPS

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from random import Random
@@ -43,16 +44,10 @@ async def measure(settings: EngineSettings, num_rounds: int = NUM_ROUNDS) -> dic
         settings = replace(settings, slo=NEVER_LATE, prefix_caching="On", adapters=adapters)
         for ours_first in (True, False):
             async with engine_pair(settings, ours_first=ours_first) as pair:
-                ratios = list[float]()
-                for round_ in range(num_rounds):
-                    found = {
-                        llm: await _serve(llm, adapters, round_) for llm in pair.in_turns(round_)
-                    }
-                    taken_s, tokens = found[pair.ours.llm]
-                    stock_s, stock_tokens = found[pair.stock]
-                    ratios.append(stock_s / taken_s)
-                    equal += [a == b for a, b in zip(tokens, stock_tokens, strict=True)]
-                speedups.append(median(ratios))
+                rounds = await pair.rounds(num_rounds, partial(_serve, adapters))
+            speedups.append(median(stock_s / our_s for (our_s, _), (stock_s, _) in rounds))
+            for (_, tokens), (_, stock_tokens) in rounds:
+                equal += [a == b for a, b in zip(tokens, stock_tokens, strict=True)]
     return {
         "engine.lora.tokens_equal": mean(equal),
         "engine.lora.speedup_of_stock": mean(speedups),
@@ -78,7 +73,7 @@ def _adapters(folder: Path, model: Path) -> Iterator[tuple[str, str]]:
         yield adapter.name, str(adapter)
 
 
-async def _serve(llm: AsyncLLM, adapters: dict[str, str], round_: int) -> tuple[float, Tokens]:
+async def _serve(adapters: dict[str, str], llm: AsyncLLM, round_: int) -> tuple[float, Tokens]:
     """Serve a round's prompts at once; return the seconds that it took, and the tokens."""
     random = Random(round_)
     loras = [LoRARequest(name, i, adapters[name]) for i, name in enumerate(adapters, start=1)]

@@ -5,10 +5,10 @@ that started first takes some percent longer for the same steps, whichever it is
 takes pairs of both orders.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from vllm.inputs import TokensPrompt
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -21,6 +21,8 @@ from macroserve.engine.vllm.options import stock_args
 
 WARM_UP_TOKENS, WARM_UP_NEW_TOKENS = 640, 16
 
+Served = TypeVar("Served")
+
 
 class EnginePair(NamedTuple):
     """The pair runs on one machine."""
@@ -28,9 +30,19 @@ class EnginePair(NamedTuple):
     ours: VllmEngine
     stock: AsyncLLM
 
-    def in_turns(self, round_: int) -> tuple[AsyncLLM, AsyncLLM]:
-        """Return both in the order in which they serve a round."""
-        return (self.stock, self.ours.llm) if round_ % 2 else (self.ours.llm, self.stock)
+    async def rounds(
+        self, count: int, serve: Callable[[AsyncLLM, int], Awaitable[Served]]
+    ) -> list[tuple[Served, Served]]:
+        """Let both serve each round, in turns; return what ours gave and what the other one gave.
+
+        serve: called with an engine and the number of the round.
+        """
+        found: list[tuple[Served, Served]] = []
+        for round_ in range(count):
+            order = (self.stock, self.ours.llm) if round_ % 2 else (self.ours.llm, self.stock)
+            served = {llm: await serve(llm, round_) for llm in order}
+            found.append((served[self.ours.llm], served[self.stock]))
+        return found
 
 
 @asynccontextmanager

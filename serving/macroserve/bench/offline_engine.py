@@ -11,13 +11,13 @@ from vllm.inputs import PromptType, TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.models import registry
 from vllm.outputs import RequestOutput
-from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
+from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import engine_args
 
 MAX_STEPS = 5000
@@ -48,16 +48,9 @@ class OfflineEngine:
         **sampling: Any,
     ) -> None:
         """Add a request for the likeliest ``num_tokens`` tokens, but for what ``sampling`` says."""
-        options = {
-            "temperature": 0,
-            "max_tokens": num_tokens,
-            "ignore_eos": True,
-            "detokenize": False,
-            "output_kind": RequestOutputKind.FINAL_ONLY,
-        }
-        params = SamplingParams(**{**options, **sampling})
         if isinstance(prompt, list):
             prompt = TokensPrompt(prompt_token_ids=prompt)
+        params = greedy(num_tokens, **sampling)
         self.llm.add_request(request_id, prompt, params, lora_request=lora)
 
     def abort(self, request_id: str) -> None:

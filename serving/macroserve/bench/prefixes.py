@@ -4,6 +4,7 @@ caches."""
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from random import Random
 from statistics import mean, median
@@ -38,11 +39,12 @@ Prompts = list[list[int]]
 class Load:
     """A load is a number of groups of prompts that begin with the same tokens."""
 
+    name: str
     share: float
 
     def prompts(self, seed: str) -> Prompts:
         """Return the prompts of all groups, shuffled. Those of other seeds begin otherwise."""
-        random = Random(seed)
+        random = Random(f"{self.name} {seed}")
         num_shared = int(self.share * PROMPT_TOKENS)
         prompts: Prompts = []
         for _ in range(NUM_GROUPS):
@@ -70,25 +72,19 @@ async def measure(settings: EngineSettings, num_rounds: int = NUM_ROUNDS) -> dic
         async with engine_pair(settings, ours_first=ours_first) as pair:
             names = count()
             for load_name, share in SHARES.items():
-                load, ratios = Load(share), list[float]()
-                for round_ in range(num_rounds):
-                    prompts = load.prompts(f"{load_name} {round_}")
-                    taken_s = {
-                        llm: await _serve(llm, prompts, names) for llm in pair.in_turns(round_)
-                    }
-                    ratios.append(taken_s[pair.stock] / taken_s[pair.ours.llm])
-                speedups[load_name].append(median(ratios))
-                errors[load_name] += await _errors(
-                    pair.ours, load.prompts(f"{load_name} alone"), names
-                )
+                load = Load(load_name, share)
+                taken_s = await pair.rounds(num_rounds, partial(_serve, load, names))
+                speedups[load_name].append(median(stock_s / our_s for our_s, stock_s in taken_s))
+                errors[load_name] += await _errors(pair.ours, load.prompts("alone"), names)
     return {
         **{f"engine.prefix.speedup_of_stock.{name}": mean(speedups[name]) for name in SHARES},
         **{f"engine.prefix.prediction_error.{name}": median(errors[name]) for name in SHARES},
     }
 
 
-async def _serve(llm: AsyncLLM, prompts: Prompts, names: count) -> float:
-    """Serve all prompts at once; return the seconds that it took."""
+async def _serve(load: Load, names: count, llm: AsyncLLM, round_: int) -> float:
+    """Serve all prompts of a round at once; return the seconds that it took."""
+    prompts = load.prompts(str(round_))
     began_s = perf_counter()
     async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(_generate(llm, prompt, str(next(names))) for prompt in prompts))
@@ -111,7 +107,7 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
 
 async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
     """Return the seconds of a prompt's prefill, and its tokens that the prefix cache had."""
-    params = greedy(NEW_TOKENS, RequestOutputKind.DELTA)
+    params = greedy(NEW_TOKENS, output_kind=RequestOutputKind.DELTA)
     prefill_s, num_cached = 0.0, 0
     async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
         if not prefill_s and isinstance(output.metrics, RequestStateStats):

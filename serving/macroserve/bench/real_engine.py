@@ -80,7 +80,11 @@ async def _generate(
     engine: VllmEngine, request_id: str, arrival: Arrival, slo: Slo, arrived_s: float
 ) -> Answer:
     tag = RequestTag(route_id=request_id, age_s=perf_counter() - arrived_s, slo=slo)
-    params = greedy(arrival.num_output_tokens, RequestOutputKind.DELTA, tag.to_args())
+    params = greedy(
+        arrival.num_output_tokens,
+        output_kind=RequestOutputKind.DELTA,
+        extra_args=tag.to_args(),
+    )
     prompt = TokensPrompt(
         prompt_token_ids=prompt_tokens(Random(request_id), arrival.num_prompt_tokens)
     )

@@ -1,7 +1,7 @@
 """``macroserve bench``: each benchmark prints its figures as JSON, and writes them with --json."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -123,14 +123,18 @@ def engine(json_file: JsonFile = None) -> None:
     from macroserve.bench.token_cpu import TokenCpuOptions
     from macroserve.bench.token_cpu import measure as measure_tokens
 
-    settings = quickstart_settings()
-    figures = engine_steps.measure(settings) | engine_steps.measure_speculation(settings)
-    figures |= pipeline.measure(settings)
-    for part in (prefixes, adapters, kinds):
-        figures |= asyncio.run(part.measure(settings))
-    figures |= strategy_tokens.measure(settings)
-    figures |= asyncio.run(measure_tokens(settings, TokenCpuOptions(num_rounds=3), commit()))
-    report(figures, json_file)
+    settings, token_cpu = quickstart_settings(), TokenCpuOptions(num_rounds=3)
+    parts: dict[str, Callable[[], Figures]] = {
+        "steps": lambda: engine_steps.measure(settings),
+        "speculation": lambda: engine_steps.measure_speculation(settings),
+        "pipeline": lambda: pipeline.measure(settings),
+        "prefixes": lambda: asyncio.run(prefixes.measure(settings)),
+        "adapters": lambda: asyncio.run(adapters.measure(settings)),
+        "kinds": lambda: asyncio.run(kinds.measure(settings)),
+        "strategies": lambda: strategy_tokens.measure(settings),
+        "tokens": lambda: asyncio.run(measure_tokens(settings, token_cpu, commit())),
+    }
+    report(_measured(parts), json_file)
 
 
 @bench.command()
@@ -187,8 +191,13 @@ def hostile(
 @bench.command("all")
 def all_(json_file: JsonFile = None) -> None:
     """Run scheduler, route, overhead, migration and hybrid, one after the other."""
+    report(_measured(ALL), json_file)
+
+
+def _measured(parts: Mapping[str, Callable[[], Figures]]) -> Figures:
+    """Measure one part after the other, and tell on stderr which one."""
     figures: Figures = {}
-    for name, measure in ALL.items():
+    for name, measure in parts.items():
         typer.echo(f"{name}...", err=True)
         figures |= measure()
-    report(figures, json_file)
+    return figures

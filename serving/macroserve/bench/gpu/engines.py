@@ -157,7 +157,7 @@ class Served:
 def serve(llm: LLMEngine, name: str, num_tokens: int) -> Served:
     scheduler: Any = cast(InprocClient, llm.engine_core).engine_core.scheduler
     blocks = scheduler.kv_cache_manager.coordinator.single_type_managers[0]
-    params = greedy(num_tokens, RequestOutputKind.DELTA)
+    params = greedy(num_tokens, output_kind=RequestOutputKind.DELTA)
     tokens: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts()):
         tokens[f"{name}-{index}"] = []
