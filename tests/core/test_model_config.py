@@ -44,6 +44,7 @@ MISTRAL = {"model_type": "mistral", "num_hidden_layers": 32, "sliding_window": 4
     [
         (DEEPSEEK_V3, Experts(256, 8, 2048, shared_size=2048, num_dense_layers=3)),
         (MIXTRAL, Experts(8, 2, 14336)),
+        (DEEPSEEK_V3 | {"num_hidden_layers": 2}, Experts(256, 8, 2048, 2048, num_dense_layers=2)),
         (GPT_OSS, Experts(32, 4, 2880)),
         (GEMMA3, None),
     ],
@@ -66,6 +67,7 @@ def test_latent_vector_follows_the_configuration():
         (QWEN2, None),
         (MIXTRAL, None),
         (GPT_OSS | {"layer_types": ["full_attention"] * 24}, None),
+        (GPT_OSS | {"num_hidden_layers": 3}, Window(128, 2)),
     ],
 )
 def test_window_follows_the_configuration(config, window):

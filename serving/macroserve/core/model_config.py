@@ -21,14 +21,15 @@ def experts_of(config: Mapping[str, Any]) -> Experts | None:
     if not (num and per_token):
         return None
     size = _first(config, "moe_intermediate_size", "intermediate_size")
+    num_dense = _first(config, "first_k_dense_replace") or len(config.get("mlp_only_layers") or ())
     num_shared = _first(config, "n_shared_experts")
     return Experts(
         num,
         per_token,
         size,
         shared_size=_first(config, "shared_expert_intermediate_size") or num_shared * size,
-        num_dense_layers=_first(config, "first_k_dense_replace")
-        or len(config.get("mlp_only_layers") or ()),
+        # Small checkpoints of a family keep its number and have fewer layers.
+        num_dense_layers=min(num_dense, num_layers_of(config) or num_dense),
     )
 
 
@@ -44,7 +45,7 @@ def latent_of(config: Mapping[str, Any]) -> LatentKv | None:
 
 
 def window_of(config: Mapping[str, Any]) -> Window | None:
-    num_tokens, num_layers = _first(config, "sliding_window"), _first(config, "num_hidden_layers")
+    num_tokens, num_layers = _first(config, "sliding_window"), num_layers_of(config)
     if not num_tokens or config.get("use_sliding_window") is False:
         return None
     kinds: Sequence[str] = config.get("layer_types") or ()
@@ -52,7 +53,8 @@ def window_of(config: Mapping[str, Any]) -> Window | None:
         config.get("model_type", "")
     )
     if kinds:
-        num_layers = sum([kind == "sliding_attention" for kind in kinds])
+        # It may tell of layers beyond the model's own, which draft tokens.
+        num_layers = sum([kind == "sliding_attention" for kind in kinds[: num_layers or None]])
     elif nth:
         num_layers -= num_layers // nth
     return Window(num_tokens, num_layers) if num_layers else None

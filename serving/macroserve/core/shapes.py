@@ -73,10 +73,6 @@ class ModelShape:
     def __post_init__(self) -> None:
         if any(getattr(self, field.name) < 1 for field in fields(self) if field.type is int):
             raise ValueError(f"every size of a model is at least 1, got {self}")
-        if self.window and self.window.num_layers > self.num_layers:
-            raise ValueError(f"more layers have a window than there are: {self}")
-        if self.experts and self.experts.num_dense_layers > self.num_layers:
-            raise ValueError(f"more layers are dense than there are: {self}")
 
     @property
     def attention_size(self) -> int:
