@@ -17,6 +17,7 @@ from macroserve.api.json_size import (
     measured,
     number,
     objects,
+    types_of,
 )
 from macroserve.api.limits import MAX_INTEGER, RequestLimits
 
@@ -155,7 +156,7 @@ def _batches(body: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """Yield lists whose entries each generate a response."""
     for name in ("prompt", "messages"):
         entries = body.get(name)
-        if isinstance(entries, list) and any(isinstance(e, str | list) for e in entries):
+        if isinstance(entries, list) and types_of(entries) & {str, list}:
             yield name, entries
     for name in ("items", "questions"):
         if isinstance(entries := body.get(name), list | dict):
@@ -203,7 +204,8 @@ def _images(messages: Any) -> list[dict[str, Any]]:
     while stack:
         entry = stack.pop()
         if isinstance(entry, list):
-            stack.extend(entry)
+            if types_of(entry) & {list, dict}:
+                stack.extend(entry)
         elif isinstance(entry, dict):
             if entry.get("type") in _IMAGE_TYPES or not _IMAGE_KEYS.isdisjoint(entry):
                 found.append(entry)

@@ -1,6 +1,6 @@
 """The size of decoded JSON is measured in depth, length and counts, without recursion."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +15,35 @@ class JsonSize:
     largest_integer: int = 0
 
 
+def types_of(entries: Collection[Any]) -> set[type]:
+    """Return the types of the entries.
+
+    A prompt may have a hundred thousand token ids. No line of Python should run for each.
+    """
+    return {*map(type, entries)}
+
+
 def measured(value: Any) -> JsonSize:
     size = JsonSize()
-    level: list[Any] = [value]
+    level: list[Collection[Any]] = [(value,)]
     while level:
-        below: list[Any] = []
-        for entry in level:
-            if isinstance(entry, str):
-                size.chars += len(entry)
-            elif isinstance(entry, dict):
-                size.chars += sum(map(len, entry))
-                below.append(entry.values())
-            elif isinstance(entry, list):
-                below.append(entry)
-            elif isinstance(entry, int) and abs(entry) > size.largest_integer:
-                size.largest_integer = abs(entry)
+        below: list[Collection[Any]] = []
+        for entries in level:
+            types = types_of(entries)
+            if not types.isdisjoint((str, list, dict)):
+                for entry in entries:
+                    if isinstance(entry, str):
+                        size.chars += len(entry)
+                    elif isinstance(entry, dict):
+                        size.chars += sum(map(len, entry))
+                        below.append(entry.values())
+                    elif isinstance(entry, list):
+                        below.append(entry)
+            if int in types:
+                integers = entries if len(types) == 1 else [e for e in entries if type(e) is int]
+                size.largest_integer = max(size.largest_integer, max(integers), -min(integers))
         size.depth += bool(below)
-        level = [entry for entries in below for entry in entries]
+        level = below
     return size
 
 
