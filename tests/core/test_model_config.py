@@ -68,6 +68,7 @@ def test_latent_vector_follows_the_configuration():
         (MIXTRAL, None),
         (GPT_OSS | {"layer_types": ["full_attention"] * 24}, None),
         (GPT_OSS | {"num_hidden_layers": 3}, Window(128, 2)),
+        (MISTRAL | {"num_hidden_layers": 30, "sliding_window_pattern": "LLLG"}, Window(4096, 23)),
     ],
 )
 def test_window_follows_the_configuration(config, window):

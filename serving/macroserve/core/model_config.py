@@ -55,6 +55,9 @@ def window_of(config: Mapping[str, Any]) -> Window | None:
     if kinds:
         # It may tell of layers beyond the model's own, which draft tokens.
         num_layers = sum([kind == "sliding_attention" for kind in kinds[: num_layers or None]])
+    elif isinstance(nth, str):
+        # EXAONE 4 writes LLLG: three local layers, a global one, and so on.
+        num_layers = (nth * num_layers)[:num_layers].count("L")
     elif nth:
         num_layers -= num_layers // nth
     return Window(num_tokens, num_layers) if num_layers else None

@@ -33,6 +33,7 @@ MIXTRAL = MISTRAL | {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_
         (OPT, MODELS["OPT-13B"]),
         (MIXTRAL, MODELS["Mixtral-8x7B"]),
         ({"model_type": "gemma3", "text_config": MIXTRAL}, MODELS["Mixtral-8x7B"]),
+        (MISTRAL | {"sliding_window_pattern": "LLLG"}, MODELS["Mistral-7B"]),
         (HEADS_OF_THEIR_OWN, ModelShape(32, 4096, 32, 8, 256, 14336, 32000)),
     ],
 )
@@ -48,6 +49,7 @@ def test_model_shape_follows_its_published_configuration(config, shape):
         ({"hidden_size": 4096}, "does not tell num_attention_heads or n_head"),
         (MISTRAL | {"num_hidden_layers": "32"}, r"got `str` - at `\$\.num_hidden_layers"),
         (MISTRAL | {"num_hidden_layers": True}, r"got `bool` - at `\$\.num_hidden_layers"),
+        (MISTRAL | {"num_hidden_layers": 0}, r">= 1 - at `\$\.num_hidden_layers"),
         (MISTRAL | {"num_attention_heads": 0}, r">= 1 - at `\$\.num_attention_heads"),
         (MISTRAL | {"vocab_size": 10**400}, r"vocab_size"),
         (MISTRAL | {"num_attention_heads": 8192}, "at least 1"),

@@ -42,7 +42,7 @@ class _Fields(msgspec.Struct):
     v_head_dim: _Count = None
     sliding_window: _Count = None
     use_sliding_window: bool | None = None
-    sliding_window_pattern: _Count = None
+    sliding_window_pattern: _Count | str = None
     layer_types: list[str] | None = None
     model_type: str | None = None
     architectures: list[str] | None = None
