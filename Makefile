@@ -28,7 +28,7 @@ TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: $(INSTALLED) ## Install the locked packages and Macroserve itself into .venv
+venv: $(INSTALLED) ## Install the locked packages, Macroserve and its laboratory into .venv
 
 # --no-deps: the locks are complete, and resolving would add CUDA builds (see requirements/cpu.lock).
 $(LOCKED): $(LOCKS)
@@ -37,8 +37,8 @@ $(LOCKED): $(LOCKS)
 	$(BIN)/pip install --no-deps $(TORCH_INDEX) -r requirements/cpu-torch.lock
 	@touch $@
 
-$(INSTALLED): $(LOCKED) pyproject.toml
-	$(BIN)/pip install --no-deps --no-build-isolation -e .
+$(INSTALLED): $(LOCKED) pyproject.toml lab/pyproject.toml
+	$(BIN)/pip install --no-deps --no-build-isolation -e . -e lab
 	@touch $@
 
 # Ctrl-C goes to macroserve, which stops in order; that end (130) is no error.
@@ -213,7 +213,7 @@ bench-kernels: ## Measure the kernels on this machine's GPU beside what it can d
 
 GPU_ARCHIVE ?= build/gpu-check.tar.xz
 gpu-archive: $(INSTALLED) ## Pack all that gpu-check needs into GPU_ARCHIVE (50 MB)
-	$(BIN)/python -m macroserve.bench.gpu.archive $(GPU_ARCHIVE)
+	$(BIN)/python -m macroserve_lab.bench.gpu.archive $(GPU_ARCHIVE)
 
 # Nothing is needed there but Python 3.12 with torch and Triton. The archive knows its commit.
 gpu-check: JSON := docs/results/data/gpu-check.json
@@ -233,4 +233,4 @@ bench-split: $(INSTALLED) ## Measure how a cell divides under load, in the clust
 
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv .venv-docs build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find operator serving kernels tests testcluster e2e -name __pycache__ -prune -exec rm -rf {} +
+	find operator serving kernels lab tests testcluster e2e -name __pycache__ -prune -exec rm -rf {} +

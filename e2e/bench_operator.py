@@ -42,9 +42,9 @@ from kubernetes.aio.config import new_client_from_config
 from kubernetes.aio.watch import Watch
 
 from macroserve.api.messages import CellReport, HeadReport, InstanceReport
-from macroserve.bench.figures import report
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.k8s import names
+from macroserve_lab.bench.figures import report
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "bench"

@@ -19,7 +19,7 @@ from world.served import Served, emulated
 from world.traffic import Traffic
 from world.waiting import eventually
 
-from macroserve.bench.figures import report
+from macroserve_lab.bench.figures import report
 
 NAMESPACE = "bench-split"
 ROUNDS = 5

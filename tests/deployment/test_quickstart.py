@@ -17,7 +17,7 @@ from openai import AsyncOpenAI, OpenAI
 from support.deployment import Up, running
 from support.processes import descendants
 
-from macroserve.bench.hostile.fuzz import fuzz
+from macroserve_lab.bench.hostile.fuzz import fuzz
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from macroserve.bench.kind_models import build
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
+from macroserve_lab.bench.kind_models import build
 
 prepare_environment()
 
@@ -17,7 +17,7 @@ from support.offline_engine import InstanceEngine, instance_args, offline_engine
 from support.pictures import picture  # noqa: E402
 from vllm.inputs import TextPrompt  # noqa: E402
 
-from macroserve.bench.forced_async import forced_async  # noqa: E402
+from macroserve_lab.bench.forced_async import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

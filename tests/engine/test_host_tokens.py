@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from macroserve.bench.kind_models import build
 from macroserve.core.scheduler.sequence import State
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
+from macroserve_lab.bench.kind_models import build
 
 prepare_environment()
 

@@ -9,11 +9,11 @@ import httpx
 import pytest
 import torch
 
-from macroserve.bench.kind_models import build
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice, PromptLogprobs, Put, TokenRequest
 from macroserve.engine.vllm.environment import prepare_environment
+from macroserve_lab.bench.kind_models import build
 
 prepare_environment()
 

@@ -12,8 +12,6 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from macroserve.api.messages import RouteQuery
-from macroserve.bench.kind_models import build
-from macroserve.bench.vision_model import TEMPLATE_OF_USER
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.status import Pool
@@ -30,6 +28,8 @@ from macroserve.engine.token_frames import (
 )
 from macroserve.engine.tokens import Choice, Put, TokenRequest
 from macroserve.engine.vllm.environment import prepare_environment
+from macroserve_lab.bench.kind_models import build
+from macroserve_lab.bench.vision_model import TEMPLATE_OF_USER
 
 prepare_environment()
 
@@ -42,7 +42,6 @@ from support.offline_engine import (  # noqa: E402
 from support.pictures import image, picture, text, user  # noqa: E402
 from vllm.outputs import RequestOutput  # noqa: E402
 
-from macroserve.bench.forced_async import forced_async  # noqa: E402
 from macroserve.engine.vllm import prompt_logprobs  # noqa: E402
 from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
@@ -50,6 +49,7 @@ from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config, stock_args  # noqa: E402
 from macroserve.serving.ingress.request_body import request_body  # noqa: E402
+from macroserve_lab.bench.forced_async import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from macroserve.bench.kind_models import build
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import prepare_environment
+from macroserve_lab.bench.kind_models import build
 
 prepare_environment()
 
@@ -20,8 +20,8 @@ from support.offline_engine import (  # noqa: E402
     offline_engine,
 )
 
-from macroserve.bench.forced_async import forced_async  # noqa: E402
 from macroserve.engine.vllm.options import stock_args  # noqa: E402
+from macroserve_lab.bench.forced_async import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

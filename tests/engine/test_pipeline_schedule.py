@@ -13,8 +13,8 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from macroserve.engine.vllm.dry_run import DryRun  # noqa: E402
 from macroserve.engine.vllm.scheduler import MacroserveScheduler  # noqa: E402
+from macroserve_lab.dry_run import DryRun  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -19,7 +19,6 @@ from vllm.config import VllmConfig  # noqa: E402
 from vllm.model_executor.models import registry  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
-from macroserve.bench.kind_models import build  # noqa: E402
 from macroserve.engine.vllm import options  # noqa: E402
 from macroserve.engine.vllm.caches import with_caches  # noqa: E402
 from macroserve.engine.vllm.options import (  # noqa: E402
@@ -29,6 +28,7 @@ from macroserve.engine.vllm.options import (  # noqa: E402
     frontend_config,
     with_hybrid_cache,
 )
+from macroserve_lab.bench.kind_models import build  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,7 @@ LEFT_OUT = SITE.partition("exclude_docs: |\n")[2].partition("\n\n")[0].split()
 """Pages of results whose figures are not measured yet, and other files that the site leaves out."""
 RESULTS = sorted((ROOT / "docs" / "results" / "data").glob("*.json"))
 RESULT_PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
-FOLDERS = ("", "serving/macroserve", "operator/macroserve/operator")
+FOLDERS = ("", "serving/macroserve", "operator/macroserve/operator", "lab/macroserve_lab")
 """What a page may leave out of a path."""
 IN_CODE = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```sh$(.*?)^```$", re.DOTALL | re.MULTILINE)

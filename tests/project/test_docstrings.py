@@ -12,6 +12,7 @@ FOLDERS = (
     "serving/macroserve",
     "operator/macroserve",
     "kernels/macroserve",
+    "lab",
     "docs/scripts",
     "tests",
     "e2e",

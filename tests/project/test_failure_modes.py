@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "failure-modes.md"
-TEST = re.compile(r"`((?:tests|e2e)/[\w/]+\.py)::(\w+)`")
+TEST = re.compile(r"`((?:tests|lab/tests|e2e)/[\w/]+\.py)::(\w+)`")
 
 
 def rows() -> list[str]:

@@ -12,7 +12,6 @@ from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
-from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.links import LINKS
 from macroserve.sim.hardware.models import MODELS
@@ -23,6 +22,7 @@ from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.class_mix import ClassMix
 from macroserve.workload.datasets import AZURE_CONVERSATIONS
+from macroserve_lab.experiment import Experiment
 
 INTERACTIVE, BATCH = Slo(1.0, 0.05), Slo(30.0, 0.5)
 MODEL = ModelShape(6, 512, 8, 8, 64, 1408, 2048)

@@ -2,12 +2,12 @@
 
 from macroserve.core.request import Slo
 from macroserve.core.strategies import STRATEGIES
-from macroserve.sim.experiment import Experiment
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.experiment import Experiment
 
 EXPERIMENT = Experiment(
     Scenario(

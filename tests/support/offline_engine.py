@@ -9,8 +9,6 @@ import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from macroserve.bench import offline_engine as bench
-from macroserve.bench.offline_engine import OfflineEngine, instance_args
 from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.knapsack import Items
 from macroserve.core.scheduler.blocks import CacheKind
@@ -21,6 +19,8 @@ from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategies import strategy
 from macroserve.core.strategy import Strategy
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
+from macroserve_lab.bench import offline_engine as bench
+from macroserve_lab.bench.offline_engine import OfflineEngine, instance_args
 
 __all__ = ["InstanceEngine", "OfflineEngine", "chosen_caches", "instance_args", "offline_engine"]
 

@@ -1,1 +1,1 @@
-"""Benchmarks measure endpoints, and Macroserve's own engines, schedulers and hostile cases."""
+"""A load generator for OpenAI endpoints, and profiles of engines."""

@@ -22,6 +22,9 @@ from macroserve.cli.file_options import ManifestFile
 if TYPE_CHECKING:
     from macroserve.serving.ingress.api_keys import ApiKeySource
 
+EXTENSIONS = "macroserve.commands"
+"""Entry points of other distributions: functions that take the app and add commands to it."""
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -39,16 +42,16 @@ def main() -> None:
     from macroserve.cli.bench import bench
     from macroserve.cli.plan.command import plan
     from macroserve.cli.profile.command import profile
-    from macroserve.cli.reproduce.command import reproduce
     from macroserve.cli.run import run
     from macroserve.cli.simulate.command import simulate
 
     app.add_typer(bench, name="bench")
     app.command()(plan)
     app.command()(profile)
-    app.command()(reproduce)
     app.command()(simulate)
     app.add_typer(run, name="run")
+    for extension in importlib.metadata.entry_points(group=EXTENSIONS):
+        extension.load()(app)
     try:
         app()
     except OSError as error:

@@ -4,8 +4,7 @@ EXTRAS = {
     "ray": "serve",
     "vllm": "serve",
     "matplotlib": "bench",
-    "psutil": "bench",
-    "transformers": "bench",
+    "transformers": "serve",
     "kopf": "operator",
     "kubernetes": "operator",
 }

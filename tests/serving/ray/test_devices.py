@@ -5,10 +5,10 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from macroserve.bench.quickstart import quickstart_settings
 from macroserve.engine.settings import EngineSettings
 from macroserve.serving.ray import devices
 from macroserve.serving.ray.devices import Devices, devices_each
+from macroserve_lab.bench.quickstart import quickstart_settings
 
 
 @pytest.fixture(scope="module")

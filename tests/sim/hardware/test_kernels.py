@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.sim.hardware import fit
 from macroserve.sim.hardware.devices import DEVICES, Device
 from macroserve.sim.hardware.kernels import row_blocks
+from macroserve_lab import kernel_fit as fit
 
 SIZES = st.integers(1, 16384)
 EACH_DEVICE = pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.name)

@@ -1,0 +1,1 @@
+"""Benchmarks of Macroserve, comparisons with its peers, and the experiments of papers."""

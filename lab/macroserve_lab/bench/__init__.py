@@ -1,0 +1,1 @@
+"""Benchmarks of Macroserve's engines, schedulers and deployments."""

@@ -1,0 +1,118 @@
+"""Checkpoints of small models of the kinds that an engine serves, with random weights."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from macroserve_lab.bench.vision_model import build_vision_model
+
+SIZES = {
+    "vocab_size": 2048,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.08,
+}
+
+WINDOW = 64
+"""Tokens of the sliding windows, fewer than most prompts have."""
+
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
+
+
+def build(folder: Path, kind: str) -> Path:
+    """Build the model of a kind; the same one each time."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if kind == "vlm":
+        return build_vision_model(folder, SIZES)
+    import torch
+    import transformers
+
+    torch.manual_seed(7)
+    config = _config(kind)
+    model = getattr(transformers, config.architectures[0])(config)
+    if kind == "gemma3":
+        # Else each token would be most like itself, and so the next one.
+        torch.nn.init.normal_(model.get_input_embeddings().weight, std=0.01)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _config(kind: str) -> Any:
+    import transformers
+
+    # Each class takes more arguments than it declares.
+    hf: Any = transformers
+    match kind:
+        case "gemma3":
+            # Five layers with a window, then one with full attention: six groups of blocks.
+            config = hf.Gemma3TextConfig(
+                **SIZES | {"num_hidden_layers": 6},
+                intermediate_size=128,
+                num_key_value_heads=1,
+                head_dim=32,
+                query_pre_attn_scalar=32,
+                sliding_window=WINDOW,
+            )
+            architecture = "Gemma3ForCausalLM"
+        case "gptoss":
+            config = hf.GptOssConfig(
+                **SIZES,
+                intermediate_size=64,
+                num_key_value_heads=1,
+                head_dim=32,
+                sliding_window=WINDOW,
+                num_local_experts=4,
+                num_experts_per_tok=2,
+            )
+            architecture = "GptOssForCausalLM"
+        case "mla":
+            # vLLM's kernel for CPUs knows no other sizes of the latent vector.
+            config = hf.DeepseekV3Config(
+                **SIZES | EXPERTS,
+                intermediate_size=128,
+                num_key_value_heads=2,
+                n_shared_experts=1,
+                n_routed_experts=4,
+                n_group=1,
+                topk_group=1,
+                topk_method="noaux_tc",
+                first_k_dense_replace=1,
+                kv_lora_rank=512,
+                q_lora_rank=32,
+                qk_rope_head_dim=64,
+                qk_nope_head_dim=16,
+                v_head_dim=16,
+            )
+            architecture = "DeepseekV3ForCausalLM"
+        case "moe":
+            config = hf.Qwen3MoeConfig(
+                **SIZES | EXPERTS,
+                intermediate_size=128,
+                head_dim=32,
+                num_key_value_heads=1,
+                num_experts=4,
+            )
+            architecture = "Qwen3MoeForCausalLM"
+        case "recurrent":
+            # Three layers with a state, then one with full attention: four groups of blocks.
+            config = hf.GraniteMoeHybridConfig(
+                **SIZES | {"num_hidden_layers": 4},
+                layer_types=["mamba", "mamba", "mamba", "attention"],
+                intermediate_size=64,
+                shared_intermediate_size=128,
+                num_key_value_heads=2,
+                mamba_n_heads=4,
+                mamba_d_head=32,
+                mamba_d_state=16,
+                mamba_n_groups=1,
+                num_local_experts=0,
+                num_experts_per_tok=0,
+                position_embedding_type="rope",
+            )
+            architecture = "GraniteMoeHybridForCausalLM"
+        case _:
+            raise ValueError(f"no kind of model is called {kind!r}")
+    config.architectures = [architecture]
+    return config

@@ -1,0 +1,275 @@
+"""The deployments that are compared: how each starts, with the same engines behind it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from macroserve.engine.settings import EngineSettings
+from macroserve.engine.vllm.environment import DEFAULTS
+from macroserve_lab.bench.peers.environment import PeersEnvironment
+from macroserve_lab.bench.peers.processes import Processes, json_of
+from macroserve_lab.bench.ports import free_port
+from macroserve_lab.bench.stock_vllm import api_server, engine_flags
+from macroserve_lab.bench.up_log import num_serving
+
+ROUTER_POLICIES = (
+    "cache_aware",
+    "kv_aware",
+    "power_of_two",
+    "round_robin",
+    "consistent_hash",
+    "sticky_least_loaded",
+    "random",
+)
+DYNAMO_MODES = ("kv", "least-loaded", "power-of-two", "round-robin", "random")
+WORKER = Path(__file__).with_name("dynamo_worker.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The engines of every deployment."""
+
+    settings: EngineSettings
+    count: int
+    threads: int
+    """Compute threads of each, as ``macroserve up`` gives them."""
+    is_split: bool = False
+    """Stock engines have two processes each, as by default on a CPU: they wait for each other in
+    busy loops and take about twice the CPU for the same tokens. Macroserve's engines have one."""
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Return the environment of stock engines, which run beside their servers."""
+        return {
+            **os.environ,
+            **DEFAULTS,
+            "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(self.is_split)),
+            "OMP_NUM_THREADS": str(self.threads),
+            **variables,
+        }
+
+
+class Deployment(Protocol):
+    """A deployment serves one model with some engines behind one OpenAI endpoint."""
+
+    @property
+    def name(self) -> str:
+        """Return the name, as in the keys of figures."""
+        ...
+
+    async def start(self, engines: Engines, processes: Processes) -> str:
+        """Start everything and return the URL of the endpoint when all engines serve.
+
+        Raises PeerError where that does not come about.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VllmRouter:
+    """Stock vLLM API servers serve behind vLLM's own router, ``vllm-router``."""
+
+    peers: PeersEnvironment
+    policy: str
+
+    @property
+    def name(self) -> str:
+        return f"vllm_router_{self.policy}"
+
+    async def start(self, engines: Engines, processes: Processes) -> str:
+        ports = [free_port() for _ in range(engines.count)]
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        events = [_KvEvents() for _ in ports] if self.policy == "kv_aware" else []
+        for index, port in enumerate(ports):
+            flags = events[index].flags if events else ()
+            processes.start(
+                f"vllm-{index}",
+                (*api_server(engines.settings, port), *flags),
+                engines.environment(),
+            )
+        for url in urls:
+            await processes.answers(url + "/health")
+        port = free_port()
+        sources = [
+            part
+            for url, event in zip(urls, events, strict=False)
+            for part in ("--kv-event-source", f"{url}=tcp://127.0.0.1:{event.port}")
+        ]
+        processes.start(
+            "vllm-router",
+            (
+                *(str(self.peers.router), "--policy", self.policy, "--worker-urls", *urls),
+                *("--host", "127.0.0.1", "--port", str(port)),
+                *("--prometheus-port", str(free_port()), "--log-level", "warning"),
+                *(sources and ("--kv-event-block-size", str(engines.settings.small.block_size))),
+                *(sources and ("--kv-event-model", engines.settings.served_name)),
+                *sources,
+            ),
+            os.environ,
+        )
+        endpoint = f"http://127.0.0.1:{port}"
+        await processes.answers(endpoint + "/v1/models")
+        return endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamo:
+    """Dynamo's vLLM workers serve behind its frontend, which routes; they find each other through
+    files, and talk by TCP and ZeroMQ."""
+
+    peers: PeersEnvironment
+    mode: str
+
+    @property
+    def name(self) -> str:
+        return f"dynamo_{self.mode.replace('-', '_')}"
+
+    async def start(self, engines: Engines, processes: Processes) -> str:
+        variables = {
+            "DYN_DISCOVERY_BACKEND": "file",
+            "DYN_FILE_KV": str(processes.folder / "discovery"),
+            "DYN_REQUEST_PLANE": "tcp",
+            "DYN_EVENT_PLANE": "zmq",
+            "DYN_TCP_RPC_HOST": "127.0.0.1",
+            "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "0",
+            "DYN_LOG": "warn",
+        }
+        for index in range(engines.count):
+            processes.start(
+                f"dynamo-vllm-{index}",
+                (
+                    *(sys.executable, str(WORKER), str(self.peers.site)),
+                    *engine_flags(engines.settings),
+                    *_KvEvents().flags,
+                ),
+                engines.environment(**variables),
+            )
+        port = free_port()
+        processes.start(
+            "dynamo-frontend",
+            (
+                *(str(self.peers.python), "-m", "dynamo.frontend"),
+                *("--http-host", "127.0.0.1", "--http-port", str(port)),
+                *("--router-mode", self.mode),
+                *("--kv-cache-block-size", str(engines.settings.small.block_size)),
+            ),
+            {**os.environ, **variables},
+        )
+        endpoint = f"http://127.0.0.1:{port}"
+
+        async def all_serve() -> bool:
+            return _num_workers(await json_of(endpoint + "/health")) == engines.count
+
+        await processes.until("every worker of Dynamo", all_serve)
+        await processes.answers(endpoint + "/v1/models")
+        return endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class MacroserveUp:
+    """``macroserve up`` serves instances of one pool, with the strategy ``unified``."""
+
+    name: str = "macroserve"
+
+    async def start(self, engines: Engines, processes: Processes) -> str:
+        port = free_port()
+        path = processes.folder / "manifest.json"
+        manifest = json.dumps(macroserve_manifest(engines))
+        await asyncio.to_thread(path.write_text, manifest)
+        processes.start(
+            "macroserve",
+            (
+                *(sys.executable, "-c", "from macroserve.cli.entry import main; main()"),
+                *("up", "-f", str(path), "--port", str(port)),
+            ),
+            {**os.environ, "XDG_STATE_HOME": str(processes.folder)},
+        )
+        endpoint = f"http://127.0.0.1:{port}"
+
+        async def all_serve() -> bool:
+            log = processes.folder / "macroserve.log"
+            return await asyncio.to_thread(num_serving, log) >= engines.count
+
+        await processes.answers(endpoint + "/ready")
+        await processes.until("every instance of Macroserve", all_serve)
+        return endpoint
+
+
+def macroserve_manifest(engines: Engines) -> dict[str, object]:
+    """Return the manifest of the deployment: the quickstart's, with one ingress, since the others
+    have one router.
+
+    Whatever it does not say is as by default.
+    """
+    settings = engines.settings
+    return {
+        "apiVersion": "macroserve.io/v1alpha1",
+        "kind": "MacroInstance",
+        "metadata": {"name": "peers"},
+        "spec": {
+            "model": {
+                "source": settings.model,
+                "servedName": settings.served_name,
+                "maxModelLen": settings.max_model_len,
+            },
+            "engine": {
+                "type": "vLLM",
+                "dtype": settings.dtype,
+                "blockSize": settings.small.block_size,
+                "kvCacheMemory": f"{settings.small_cache_bytes >> 20}MiB",
+                "maxBatchTokens": settings.small.max_batch_tokens,
+            },
+            "slo": {
+                "ttft": f"{settings.slo.ttft_s * 1e3:.0f}ms",
+                "tpot": f"{settings.slo.tpot_s * 1e3:.0f}ms",
+                "attainment": 0.9,
+            },
+            "instances": engines.count,
+            "ingress": {"replicas": 1},
+            "mitosis": {"lowerBound": 2, "upperBound": max(4, engines.count)},
+            "priority": {"highPriorityRatio": 0},
+            "scheduling": {"strategy": settings.strategy},
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _KvEvents:
+    """An engine publishes what its prefix cache holds on a port of its own."""
+
+    port: int = field(default_factory=free_port)
+
+    @property
+    def flags(self) -> tuple[str, str]:
+        config = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{self.port}",
+        }
+        return "--kv-events-config", json.dumps(config)
+
+
+def _num_workers(health: object) -> int:
+    """Return the workers that take requests, of what Dynamo's frontend says at ``/health``."""
+    if not isinstance(health, Mapping):
+        return 0
+    instances = health.get("instances")
+    if not isinstance(instances, list):
+        return 0
+    return sum(
+        isinstance(each, Mapping) and each.get("endpoint") == "generate" for each in instances
+    )
+
+
+def deployments(peers: PeersEnvironment) -> dict[str, Deployment]:
+    """Return every deployment by its name."""
+    found: list[Deployment] = [
+        MacroserveUp(),
+        *(VllmRouter(peers, policy) for policy in ROUTER_POLICIES),
+        *(Dynamo(peers, mode) for mode in DYNAMO_MODES),
+    ]
+    return {deployment.name: deployment for deployment in found}

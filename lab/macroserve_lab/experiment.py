@@ -1,0 +1,74 @@
+"""Serve a workload in a scenario: attainment at a rate, and goodput."""
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
+from macroserve.sim.scenario import Scenario
+from macroserve.sim.trace import Trace
+from macroserve.workload.arrivals import Arrival, bursty, foreseen
+from macroserve.workload.class_mix import ONE_CLASS, ClassMix
+from macroserve.workload.datasets import Workload
+from macroserve.workload.shared_prefix import SharedPrefix
+from macroserve_lab.goodput import goodput
+
+WARM_UP_S = 30.0
+"""Seconds of requests before those that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment serves a workload in a scenario, at any rate."""
+
+    scenario: Scenario
+    workload: Workload
+    variation: float = 1.0
+    """Coefficient of variation of the gaps between arrivals; 1 is a Poisson process."""
+    foresight: float | None = None
+    """Share of the requests whose output length is known beforehand, see
+    ``workload.arrivals.foreseen``; None: only the lengths of earlier requests tell."""
+    shared: SharedPrefix | None = None
+    """Beginnings that prompts share, before the workload's."""
+    classes: ClassMix = ONE_CLASS
+    """SLO classes of the requests."""
+
+    def serve(
+        self,
+        rate: float,
+        duration_s: float,
+        *,
+        stop: StopRule = WHEN_DECIDED,
+        seed: int = 0,
+        trace: Trace | None = None,
+    ) -> RunResult:
+        """Return the result of ``rate`` requests per second; equal seeds give equal results."""
+        arrivals, num_before = self.arrivals(rate, duration_s, seed)
+        return self.scenario.serve(
+            arrivals, num_before=num_before, stop=stop, seed=seed, trace=trace
+        )
+
+    def arrivals(self, rate: float, duration_s: float, seed: int = 0) -> tuple[list[Arrival], int]:
+        """Return the arrivals of ``serve``, and how many of the first do not count."""
+        random = Random(seed)
+        lengths = self.workload.lengths(random)
+        arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)
+        if self.foresight is not None:
+            arrivals = foreseen(arrivals, self.foresight, random)
+        if self.shared is not None:
+            arrivals = list(self.shared.applied(iter(arrivals), np.random.default_rng(seed)))
+        arrivals = self.classes.applied(arrivals, seed)
+        num_before = sum(arrival.at_s < WARM_UP_S for arrival in arrivals)
+        return arrivals, num_before
+
+    def goodput(
+        self, level: float, duration_s: float, lowest: float, highest: float, seed: int = 0
+    ) -> float:
+        """Return the highest rate, in requests per second, at which ``level`` of them attain."""
+
+        def attains(rate: float) -> bool:
+            outcome = self.serve(rate, duration_s, stop=StopRule(goal=level), seed=seed)
+            return outcome.attainment >= level
+
+        return goodput(attains, lowest, highest)

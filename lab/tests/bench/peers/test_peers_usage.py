@@ -1,0 +1,95 @@
+"""CPU time and memory of process trees, read from a /proc of files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from macroserve_lab.bench.peers.usage import Usage
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Proc:
+    """A /proc holds one ``stat`` a process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        name: str,
+        cpu_s: tuple[float, float] = (0, 0),
+        reaped_s: float = 0.0,
+        pages: int = 0,
+    ) -> None:
+        fields = ["0"] * 50
+        fields[0], fields[1] = "S", str(parent)
+        user, system = (str(int(each * TICKS)) for each in cpu_s)
+        fields[11:15] = [user, system, str(int(reaped_s * TICKS)), "0"]
+        fields[21] = str(pages)
+        process = self.folder / str(pid)
+        process.mkdir()
+        (process / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    (tmp_path / "meminfo").write_text("not a process")
+    return Proc(tmp_path)
+
+
+def test_usage_tells_engines_from_others_at_any_depth(proc: Proc) -> None:
+    proc.add(10, 1, "bench", (100, 0))  # this process itself does not count
+    proc.add(11, 10, "python3", (1, 0.5), pages=100)
+    proc.add(12, 11, "VLLM::EngineCor", (7, 1), pages=1000)
+    proc.add(13, 12, "VLLM::Worker", (20, 2), pages=2000)
+    proc.add(14, 10, "vllm-router", (0.25, 0.25), pages=10)
+    proc.add(15, 1, "stranger", (50, 50), pages=5000)
+    assert Usage.below(10, proc.folder) == Usage(
+        num_engines=2,
+        engine_cpu_s=30.0,
+        other_cpu_s=2.0,
+        engine_rss_bytes=3000 * PAGE,
+        other_rss_bytes=110 * PAGE,
+    )
+
+
+def test_vllms_own_api_server_is_no_engine(proc: Proc) -> None:
+    proc.add(11, 10, "VLLM::APIServer", (1, 0))
+    assert Usage.below(10, proc.folder) == Usage(other_cpu_s=1.0)
+
+
+def test_children_that_have_ended_count_with_their_parent(proc: Proc) -> None:
+    proc.add(11, 10, "python3", (1, 0), reaped_s=3.0)
+    assert Usage.below(10, proc.folder).other_cpu_s == 4.0
+
+
+def test_names_with_spaces_and_parentheses_are_read(proc: Proc) -> None:
+    proc.add(11, 10, "a (b) c) d", (2, 0))
+    assert Usage.below(10, proc.folder).other_cpu_s == 2.0
+
+
+def test_processes_that_end_meanwhile_are_left_out(proc: Proc) -> None:
+    (proc.folder / "12").mkdir()
+    proc.add(11, 10, "python3", (2, 0))
+    assert Usage.below(10, proc.folder).other_cpu_s == 2.0
+
+
+def test_usage_of_no_descendants_is_nothing(proc: Proc) -> None:
+    proc.add(10, 1, "bench", (100, 0))
+    assert Usage.below(10, proc.folder) == Usage()
+
+
+def test_usage_of_the_real_proc_sees_a_child() -> None:
+    import subprocess
+    import sys
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = Usage.below(os.getpid())
+        child.communicate(b"\n")
+    assert found.other_rss_bytes > 0
+    assert found.num_engines == 0

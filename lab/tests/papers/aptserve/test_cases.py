@@ -1,0 +1,29 @@
+"""Apt-Serve's setup: how requests count, and what a step takes."""
+
+import pytest
+
+from macroserve.sim.hardware.step_time import StepTime
+from macroserve.sim.results import as_aptserve
+from macroserve_lab.papers.aptserve import ablation, cases, throughput
+
+
+def test_aptserve_measurements_judge_as_the_paper_and_fit_the_devices():
+    measured = [*throughput.measurements(), *ablation.measurements()]
+    keys = [each.key for each in measured]
+    assert len(keys) == len(set(keys))
+    for each in measured:
+        experiment = each.experiment
+        assert experiment.scenario.slo_rule is as_aptserve
+        cluster = experiment.scenario.cluster
+        assert cluster.device.name == "A100-40GB" and cluster.num_instances == 1
+        assert cluster.num_kv_tokens > 2048
+        config = cluster.instance_spec(experiment.scenario.strategy, experiment.scenario.slo).config
+        assert config.max_model_len == 2048
+
+
+def test_aptserve_engine_takes_the_time_that_the_paper_gives():
+    """Section 6.6: about 120 ms for a decode iteration of 50 requests."""
+    experiment = ablation.measurements()[0].experiment
+    cluster = experiment.scenario.cluster
+    step = StepTime(cluster.shape, cluster.device, cluster.link, cases.PAPERS_HOST)
+    assert step.seconds([], 50, 50 * 250) == pytest.approx(0.12, rel=0.05)

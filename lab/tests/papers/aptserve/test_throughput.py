@@ -1,0 +1,18 @@
+"""Apt-Serve's rates: what stands beside what."""
+
+import pytest
+
+from macroserve_lab.papers.aptserve import throughput
+
+
+def test_aptserve_rates_are_compared_case_by_case():
+    values = {each.key: 2.0 for each in throughput.measurements()}
+    for key in values:
+        if key.endswith(" prefill-first"):
+            values[key] = 1.0 if "HumanEval" in key else 0.5
+    rows = {(row.case, row.strategy): row for row in throughput.rows(values)}
+    row = rows["90 %, all cases", "aptserve over prefill-first"]
+    assert (row.ours, row.paper) == (pytest.approx((2 + 4 + 4) / 3), 2.3)
+    assert rows["60 %, all cases", "aptserve over fastgen"].ours == pytest.approx(1.0)
+    row = rows["90 %, at most", "aptserve over prefill-first"]
+    assert (row.ours, row.paper) == (pytest.approx(4.0), 4.0)

@@ -1,0 +1,77 @@
+"""Ascendra's pools and the baselines: what each measurement counts, and what stands beside what."""
+
+from dataclasses import replace
+
+import pytest
+
+from macroserve.core.batch import Batch, BatchKind, HandBackReason, HandedBack, Prefill
+from macroserve.core.request import Request, Slo
+from macroserve.core.status import Pool
+from macroserve.sim.device import SimRequest
+from macroserve.sim.instance import StepOutcome
+from macroserve.sim.results import AT_END
+from macroserve_lab.papers.ascendra import breakdown
+from macroserve_lab.papers.measurements import Metric
+
+
+def _points(measured):
+    names = [metric.value for metric in breakdown.METRICS]
+    points = [measured.point(name) for name in names]
+    return [*points, *map(measured.delay, Pool), *map(measured.share, Pool)]
+
+
+def test_breakdown_compares_the_delays_of_both_pools():
+    values = {point: 1.0 for each in breakdown.measurements() for point in _points(each)}
+    ascendra = breakdown.BREAKDOWNS["ascendra", breakdown.RATES[0]]
+    values[ascendra.delay(Pool.LP)] = 0.6
+    values[ascendra.delay(Pool.HP)] = 0.2
+    values[ascendra.share(Pool.HP)] = 0.3
+    rows = {(r.case, r.strategy, r.metric): r for r in breakdown.rows(values)}
+    case = f"{breakdown.RATES[0]:g} requests/s"
+    row = rows[case, "LP over HP", "times the delay"]
+    assert (row.ours, row.paper) == (pytest.approx(3.0), 4.0)
+    assert rows[case, "HP", "share of the requests"].ours == 0.3
+    assert rows[case, "HP", "delay in s"].ours == 0.2
+    assert (case, "sarathi", Metric.LATE_TTFT.value) in rows
+
+
+def test_breakdown_of_pools_has_all_requests_and_short_delays_at_hp():
+    each = replace(breakdown.BREAKDOWNS["ascendra", breakdown.RATES[2]], duration_s=20.0)
+    values = each.measure(0)
+    assert values.keys() == set(_points(each))
+    shares = {pool: values[each.share(pool)] for pool in Pool}
+    assert shares[Pool.LP] + shares[Pool.HP] == pytest.approx(1.0)
+    assert 0.05 < shares[Pool.HP] < 0.6
+    assert 0.0 < values[each.delay(Pool.HP)] < values[each.delay(Pool.LP)]
+    outcome = each.experiment.serve(each.rate, 20.0, stop=AT_END)
+    waits_s = [result.wait_s for result in outcome.results]
+    assert values[each.delay(Pool.LP)] < max(waits_s)
+    assert values[each.point(Metric.LATE_TTFT.value)] <= max(waits_s)
+
+
+def test_breakdown_without_pools_has_one_delay():
+    each = replace(breakdown.BREAKDOWNS["prefill-first", breakdown.RATES[0]], duration_s=5.0)
+    values = each.measure(0)
+    assert values[each.share(Pool.HP)] == values[each.delay(Pool.HP)] == 0.0
+    assert values[each.share(Pool.LP)] == 1.0
+
+
+def _step(start_s, prefills=(), offloaded=(), finished=()):
+    batch = Batch(
+        BatchKind.PREFILL,
+        tuple(Prefill(each, 8) for each in prefills),
+        handed_back=tuple(HandedBack(each, HandBackReason.OFFLOAD) for each in offloaded),
+    )
+    return StepOutcome(batch, start_s, start_s + 1.0, 1, list(finished), [])
+
+
+def test_delay_of_an_offloaded_request_counts_from_its_arrival_at_the_second_instance():
+    kept, moved = (
+        SimRequest(Request(each, 1.0, 8, 1, Slo(1.0, 1.0)), 1) for each in ("kept", "moved")
+    )
+    found = breakdown.Delays()
+    # The second instance ends its step before the first one ends that which it began earlier.
+    found.stepped("instance-0", _step(2.5, ["moved"], finished=[moved]))
+    found.stepped("instance-1", _step(2.0, ["kept"], offloaded=["moved"]))
+    found.stepped("instance-1", _step(3.0, ["kept"], finished=[kept]))
+    assert dict(found.delays) == {"instance-0": 0.5, "instance-1": 1.0}

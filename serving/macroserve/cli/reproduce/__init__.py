@@ -1,1 +1,0 @@
-"""``macroserve reproduce``: the papers' figures beside those of the simulator."""
