@@ -21,7 +21,7 @@ TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-
 
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
-	docs sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
+	docs docs-results docs-reference sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
 	peers bench-peers \
 	test-gpu bench-kernels gpu-archive gpu-check test-vllm vllm-names clean
 
@@ -106,10 +106,14 @@ $(DOCS_LOCKED): requirements/docs.lock
 	.venv-docs/bin/pip install --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
-# The reference comes from Macroserve's own sources, so the first step runs in its environment.
-docs: $(INSTALLED) $(DOCS_LOCKED) ## Build the documentation into build/site
-	$(BIN)/python docs/scripts/reference.py build/reference
+docs: $(DOCS_LOCKED) ## Build the documentation into build/site
 	.venv-docs/bin/mkdocs build --strict
+
+docs-results: $(INSTALLED) ## Write the pages of results from docs/templates/results and docs/results/data
+	$(BIN)/python docs/scripts/results.py docs/results
+
+docs-reference: $(INSTALLED) ## Write docs/reference from the CRD, the chart, the commands and the metrics
+	$(BIN)/python docs/scripts/reference.py docs/reference
 
 # What a lock says: each package with its version, and the hashes of its files. The tool checks them
 # against CycloneDX's own schema.

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,20 +17,26 @@ Command = Context = Parameter = Any
 """Typer's copies of click's classes, which it does not export."""
 HEAD = """# Command line
 
-This page is generated from the commands themselves; `macroserve COMMAND --help` shows the same
-texts. A command ends with exit code 0 when it is done, 1 when it failed, and 2 for wrong options or
-a wrong manifest.
+`macroserve COMMAND --help` shows the same texts. A command exits with code 0 when it is done, 1
+when it failed, and 2 for wrong options or a wrong manifest.
 
 """
+DISTRIBUTIONS = {"macroserve": "macroserve", "macroserve_lab": "macroserve-lab"}
+"""Distribution that installs a command, by its top-level package."""
+TYPES = {"str": "TEXT", "int": "INTEGER", "float": "NUMBER", "path": "PATH"}
 
 
 def page() -> str:
-    return HEAD + "\n".join(_sections(_command(), "macroserve"))
+    commands = dict(
+        sorted(_leaves(_command(), "macroserve"), key=lambda leaf: _distribution(leaf[1]))
+    )
+    overview = table(("command", "purpose", "comes with"), map(_entry, commands, commands.values()))
+    sections = (_section(name, command) for name, command in commands.items())
+    return HEAD + overview + "\n" + "\n".join(sections)
 
 
 def _command() -> Command:
-    """Return the whole command. `main` adds what is imported late, so one harmless call comes
-    first."""
+    """Return the whole command, after a harmless call of `main`, which adds further commands."""
     with (
         patch.object(sys, "argv", ["macroserve", "version"]),
         contextlib.redirect_stdout(io.StringIO()),
@@ -39,20 +46,36 @@ def _command() -> Command:
     return typer.main.get_command(app)
 
 
-def _sections(command: Command, name: str) -> Iterator[str]:
-    if children := getattr(command, "commands", None):
-        for child, found in children.items():
-            yield from _sections(found, f"{name} {child}")
+def _leaves(command: Command, name: str) -> Iterator[tuple[str, Command]]:
+    """Yield each command that has no further ones, with its full name."""
+    children = getattr(command, "commands", None)
+    if not children:
+        yield name, command
         return
+    for child, found in children.items():
+        yield from _leaves(found, f"{name} {child}")
+
+
+def _entry(name: str, command: Command) -> tuple[str, str, str]:
+    anchor = name.replace(" ", "-")
+    purpose = re.split(r"(?<=\.)\s", prose(command.help or ""))[0]
+    return f"[{name}](#{anchor})", purpose, code(_distribution(command))
+
+
+def _section(name: str, command: Command) -> str:
     context = command.context_class(command, info_name=name)
-    yield f"## {name}\n\n{prose(command.help or '')}\n"
-    yield f"```text\n{command.get_usage(context).removeprefix('Usage: ')}\n```\n"
-    parameters = [p for p in command.params if p.name != "help"]
-    if parameters:
-        yield table(
-            ("option", "value", "default", "meaning"),
-            (_row(parameter, context) for parameter in parameters),
-        )
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    text = f"## {name}\n\n{prose(command.help or '')}\n\n```text\n{usage}\n```\n"
+    if (distribution := _distribution(command)) != "macroserve":
+        text += f"\nComes with `{distribution}`.\n"
+    if parameters := [p for p in command.params if p.name != "help"]:
+        head = ("option", "value", "default", "meaning")
+        text += "\n" + table(head, (_row(parameter, context) for parameter in parameters))
+    return text
+
+
+def _distribution(command: Command) -> str:
+    return DISTRIBUTIONS[command.callback.__module__.partition(".")[0]]
 
 
 def _row(parameter: Parameter, context: Context) -> tuple[str, str, str, str]:
@@ -60,8 +83,21 @@ def _row(parameter: Parameter, context: Context) -> tuple[str, str, str, str]:
         names = code(parameter.name.upper())
     else:
         names = ", ".join(code(name) for name in (*parameter.opts, *parameter.secondary_opts))
-    kind = "" if getattr(parameter, "is_flag", False) else parameter.display_type(context)
-    return names, code(kind), _default(parameter), prose(getattr(parameter, "help", "") or "")
+    help_text = prose(getattr(parameter, "help", "") or "")
+    return names, _value(parameter, context), _default(parameter), help_text
+
+
+def _value(parameter: Parameter, context: Context) -> str:
+    """Return the name that the help gives the value, or its type, with the bounds."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    kind = parameter.display_type(context).strip("<>").removesuffix(" range")
+    values = [code(parameter.metavar or TYPES.get(kind, kind))]
+    if parameter.min is not None:
+        values.append(f"≥ {parameter.min}")
+    if parameter.max is not None:
+        values.append(f"≤ {parameter.max}")
+    return ", ".join(values)
 
 
 def _default(parameter: Parameter) -> str:

@@ -11,14 +11,13 @@ from tables import code, prose, table
 DEFINITION = Path(__file__).parents[2] / "crds" / "macroinstances.yaml"
 HEAD = """# MacroInstance
 
-API group `{group}`, version `{version}`. This page is generated from `crds/macroinstances.yaml`;
-`kubectl explain macroinstance.spec` shows the same texts. Fields that have a table of their own
-are in [`spec`](#spec) and [`status`](#status) by name only.
+API group `{group}`, version `{version}`. `kubectl explain macroinstance.spec` shows the same texts.
+Each object's fields are in a table under its path.
 
 """
 Schema = Mapping[str, Any]
 MAX_PATTERN = 30
-"""Characters of a regular expression beyond which the description alone tells what is allowed."""
+"""Longest regular expression that is shown; the description explains longer ones."""
 
 
 def page() -> str:

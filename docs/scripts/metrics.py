@@ -1,5 +1,6 @@
 """Write the page of the metrics and alerts from the registries and the chart's rules."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,8 +16,6 @@ RULES = Path(__file__).parents[2] / "helm" / "macroserve" / "rules"
 PREFIX = "macroserve_operator_"
 HEAD = """# Metrics and alerts
 
-This page is generated from the processes' registries and from `helm/macroserve/rules`.
-
 | metrics | port | path |
 |---|---|---|
 | ingress and cells | 8001 of an ingress pod (private) | `/macroserve/metrics` |
@@ -25,7 +24,7 @@ This page is generated from the processes' registries and from `helm/macroserve/
 | all of one deployment under `macroserve up` | the private port that it prints | `/metrics` |
 
 The last page merges those of all ingresses and instances. Its `macroserve_metrics_source_up` is 0
-for a `source` that did not answer in time: sums without its samples are too small then.
+for a `source` that did not answer in time; sums are then too small.
 
 """
 COLUMNS = ("metric", "type", "labels", "meaning")
@@ -40,7 +39,7 @@ def page() -> str:
         HEAD
         + "## Ingress\n\n"
         + table(COLUMNS, _registered(ingress))
-        + "\n## Cells\n\nThe cells report these to the ingresses, which show them. Labels:"
+        + "\n## Cells\n\nCells report these to the ingresses, which expose them. Labels:"
         + " `namespace`, `macroinstance`, `cell`.\n\n"
         + table(COLUMNS[:2] + COLUMNS[3:], _printed(cells))
         + "\n## Operator\n\n"
@@ -94,8 +93,5 @@ def _runbooks(rules: list[dict]) -> str:
 def _plain(text: str) -> str:
     """Return an annotation with words in place of its template's expressions."""
     text = text.replace("{{ $labels.namespace }}/{{ $labels.macroinstance }}", "The MacroInstance")
-    for label in ("namespace", "macroinstance"):
-        text = text.replace(f"{{{{ $labels.{label} }}}}", label.upper())
-    for value in ("{{ $value | humanizePercentage }}", "{{ $value }}"):
-        text = text.replace(value, "N")
-    return prose(text)
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), text)
+    return prose(re.sub(r"\{\{ \$value[^}]*\}\}", "N", text))

@@ -22,6 +22,15 @@ def prose(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    # Between backticks a bar is no border.
     parts = text.replace("\n", " ").split("`")
-    return "`".join(part if n % 2 else part.replace("|", "\\|") for n, part in enumerate(parts))
+    return "".join(
+        _code_cell(part) if n % 2 else part.replace("|", "\\|") for n, part in enumerate(parts)
+    )
+
+
+def _code_cell(text: str) -> str:
+    # A bar between backticks ends a cell on GitHub, and MkDocs would show an escape's backslash.
+    if "|" not in text:
+        return f"`{text}`"
+    escaped = re.sub(r"[^\w\s.-]", lambda mark: f"&#{ord(mark[0])};", text)
+    return f"<code>{escaped}</code>"

@@ -11,15 +11,14 @@ from tables import code, prose, table
 VALUES = Path(__file__).parents[2] / "helm" / "macroserve" / "values.yaml"
 HEAD = """# Values of the chart
 
-This page is generated from `helm/macroserve/values.yaml`. `values.schema.json` beside it says what
-each value may be; Helm refuses any other with its path.
+Helm checks values against `values.schema.json` of the chart, and names the path of a wrong one.
 
 """
 KEY = re.compile(r"( *)([\w]+):")
 
 
 class Value(NamedTuple):
-    """A value's comment stands above its key, and holds for all keys below that key, too."""
+    """A key of the chart's values, with the comment above it."""
 
     path: tuple[str, ...]
     comment: str
@@ -48,7 +47,7 @@ def page() -> str:
 
 
 def _values(lines: list[str]) -> Iterator[Value]:
-    """Yield each key that stands on a line of its own, with the comment above it."""
+    """Yield each key that has a line to itself."""
     path: list[str] = []
     comment: list[str] = []
     for line in lines:

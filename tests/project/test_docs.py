@@ -5,35 +5,37 @@ import json
 import re
 import subprocess
 import sys
+import unicodedata
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "docs" / "scripts"))
+DOCS = ROOT / "docs"
+sys.path.append(str(DOCS / "scripts"))
+import peers  # noqa: E402
 import results  # noqa: E402
+import tables  # noqa: E402
 
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob(".github/*.md")])
-SITE = (ROOT / "mkdocs.yml").read_text()
-LEFT_OUT = SITE.partition("exclude_docs: |\n")[2].partition("\n\n")[0].split()
-"""Pages of results whose figures are not measured yet, and other files that the site leaves out."""
-RESULTS = sorted((ROOT / "docs" / "results" / "data").glob("*.json"))
-RESULT_PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
+SITE_PAGES = sorted(set(DOCS.rglob("*.md")) - set((DOCS / "templates").rglob("*.md")))
+PAGES = [*SITE_PAGES, *sorted([*ROOT.glob("*.md"), *ROOT.glob(".github/*.md")])]
+READMES = sorted(ROOT.glob("*/README.md"))
+REPOSITORY = "https://github.com/macroserve/macroserve/blob/main"
+RESULTS = sorted((DOCS / "results" / "data").glob("*.json"))
 FOLDERS = ("", "serving/macroserve", "operator/macroserve/operator", "lab/macroserve_lab")
 """What a page may leave out of a path."""
 IN_CODE = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```sh$(.*?)^```$", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"(?:[\w-]+/)+(?:[\w-]+\.(?:py|md|yaml|json|lock|txt|sh))?|[\w-]+\.py")
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+CODE_BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
 TARGET = re.compile(r"make ([a-z][a-z0-9-]*)")
 FIELD = re.compile(r"(?<![\w./])(spec|status)((?:\.[a-zA-Z]+)+)")
 MADE = ("build/", "results/", "dist/")
 """Folders that commands write."""
-
-
-def is_measured(page: Path) -> bool:
-    return str(page.relative_to(ROOT / "docs")) not in LEFT_OUT
 
 
 def identify(page: Path) -> str:
@@ -50,12 +52,59 @@ def test_page_names_files_that_exist(page: Path) -> None:
     assert [name for name in sorted(named) if not (name.startswith(MADE) or exists(name))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=identify)
-def test_page_links_to_files_that_exist(page: Path) -> None:
-    links = {link for link in LINK.findall(page.read_text()) if "://" not in link}
-    drawn_later = {"peers.svg"} if page in RESULT_PAGES and not is_measured(page) else set()
-    missing = [link for link in sorted(links - drawn_later) if not (page.parent / link).exists()]
-    assert [link for link in missing if "reference/" not in link] == []
+def github_anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def site_anchor(heading: str) -> str:
+    """Return the anchor that MkDocs makes of a heading."""
+    text = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip().lower())
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub and the site both give a page's headings."""
+    headings = [
+        re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", heading)
+        for heading in HEADING.findall(CODE_BLOCK.sub("", page.read_text()))
+    ]
+    found = Counter(heading for heading in headings if github_anchor(heading))
+    unique = [heading for heading, count in found.items() if count == 1]
+    return {github_anchor(heading) for heading in unique} & {site_anchor(each) for each in unique}
+
+
+def is_dead(page: Path, path: str, anchor: str) -> bool:
+    if path.startswith(REPOSITORY):
+        target = ROOT / path.removeprefix(REPOSITORY).lstrip("/")
+    elif "://" in path or path.startswith("mailto:"):
+        return False
+    else:
+        target = page.parent / path if path else page
+    if not target.exists():
+        return True
+    return bool(anchor) and anchor not in anchors(target)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=identify)
+def test_page_links_to_files_and_headings_that_exist(page: Path) -> None:
+    text = IN_CODE.sub("", CODE_BLOCK.sub("", page.read_text()))
+    assert [link for link in LINK.findall(text) if is_dead(page, *link)] == []
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page\n\n## spec.`slo` & more\n\n```sh\n# no heading\n```\n## Twice\n## Twice\n"
+    )
+    assert not is_dead(page, "", "a-page")
+    assert not is_dead(page, "page.md", "a-page")
+    assert not is_dead(page, "https://example.com/nothing", "anchor")
+    assert not is_dead(page, f"{REPOSITORY}/kernels/README.md", "")
+    assert is_dead(page, "other.md", "")
+    assert is_dead(page, "", "no-heading")
+    assert is_dead(page, "", "specslo--more")  # the site has one hyphen
+    assert is_dead(page, "", "twice")  # the second one is another on each
+    assert is_dead(page, f"{REPOSITORY}/nothing.md", "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=identify)
@@ -88,8 +137,9 @@ def test_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-def test_reference_is_generated_from_the_sources(tmp_path: Path) -> None:
-    script = ROOT / "docs" / "scripts" / "reference.py"
+def test_reference_is_what_its_sources_give(tmp_path: Path) -> None:
+    # Run `make docs-reference` after a change of the CRD, the chart, a command or a metric.
+    script = DOCS / "scripts" / "reference.py"
     subprocess.run([sys.executable, script, tmp_path], check=True, cwd=ROOT)
     pages = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert "## spec.slo\n" in pages["macroinstance.md"]
@@ -97,35 +147,78 @@ def test_reference_is_generated_from_the_sources(tmp_path: Path) -> None:
     assert "`macroserve_operator_leader`" in pages["metrics.md"]
     assert "## macroserve bench serve\n" in pages["cli.md"]
     assert "`networkPolicy.served.enabled`" in pages["values.md"]
+    assert {path.name: path.read_text() for path in (DOCS / "reference").iterdir()} == pages
 
 
-@pytest.mark.parametrize("page", filter(is_measured, RESULT_PAGES), ids=identify)
-def test_page_of_results_has_a_figure_for_each_place(page: Path) -> None:
-    filled = results.fill(page.read_text())
-    assert "{{" not in filled
+def test_results_are_what_their_templates_and_figures_give() -> None:
+    # Run `make docs-results` after a change of either.
+    written = {path.name: path for path in (DOCS / "results").iterdir() if path.is_file()}
+    generated = {
+        name: path.read_text()
+        for name, path in written.items()
+        if "Generated by `make docs-results`" in path.read_text()
+    }
+    assert generated == results.pages()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=identify)
+def test_page_has_no_places_to_be_filled_in(page: Path) -> None:
+    assert "{{" not in IN_CODE.sub("", CODE_BLOCK.sub("", page.read_text()))
+
+
+RATES = {
+    "peers.macroserve.code.3.attainment": 0.95,
+    "peers.macroserve.code.10.attainment": 0.5,
+    "peers.macroserve.code.rate_at_90": 4.0,
+    "peers.macroserve.code.rounds_outside": 0,
+    "peers.slower.code.3.attainment": 0.85,
+    "peers.slower.code.rate_at_90": 3.0,
+    "peers.slower.code.rounds_outside": 1,
+    "peers.faster.code.3.attainment": 0.95,
+    "peers.faster.code.rate_at_90": 10.0,
+    "peers.faster.code.rounds_outside": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "rate"), [("macroserve", "4.0"), ("slower", "< 3.0"), ("faster", "≥ 10.0")]
+)
+def test_sustained_rate_beyond_the_sent_rates_is_a_bound(deployment: str, rate: str) -> None:
+    assert peers.sustained(RATES, "code", deployment) == rate
+
+
+@pytest.mark.parametrize(
+    ("other", "outside", "ratio"),
+    [
+        ("slower", False, "> 1.33"),
+        ("faster", False, "≤ 0.40"),
+        ("slower", True, "unknown"),
+    ],
+)
+def test_advantage_over_a_bound_is_a_bound(other: str, outside: bool, ratio: str) -> None:
+    ours = 3.0 if outside else 4.0
+    figures = RATES | {
+        "peers.macroserve.code.3.attainment": 0.85 if outside else 0.95,
+        "peers.macroserve.code.rate_at_90": ours,
+        "peers.macroserve.code.rounds_outside": int(outside),
+        "peers.goodput_ratio.code": ours / RATES[f"peers.{other}.code.rate_at_90"],
+    }
+    assert peers.advantage(figures, "code", (other,)) == ratio
+
+
+def test_code_with_a_bar_stays_in_its_cell() -> None:
+    assert tables.table(["value"], [["`a|b`"]]).splitlines()[2] == "| <code>a&#124;b</code> |"
 
 
 @pytest.mark.parametrize("data", RESULTS, ids=identify)
-def test_figures_of_results_tell_date_machine_and_commit(data: Path) -> None:
-    told = json.loads(data.read_text())
-    assert datetime.date.fromisoformat(told["date"])
-    assert told["machine"]
-    assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", told["commit"])
-
-
-@pytest.mark.parametrize("page", RESULT_PAGES, ids=identify)
-def test_page_of_results_is_left_out_only_without_figures(page: Path) -> None:
-    has_figures = all((results.DATA / f"{name}.json").exists() for name in named(page))
-    assert is_measured(page) == has_figures
-
-
-def named(page: Path) -> set[str]:
-    """Return the names of the files whose figures a page shows."""
-    return {place[1] for place in results.PLACE.finditer(page.read_text())}
+def test_figures_of_results_have_date_machine_and_commit(data: Path) -> None:
+    figures = json.loads(data.read_text())
+    assert datetime.date.fromisoformat(figures["date"])
+    assert figures["machine"]
+    assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", figures["commit"])
 
 
 def test_navigation_of_the_site_has_every_page() -> None:
-    site = SITE.partition("\nnav:\n")[2]
-    every = filter(is_measured, (ROOT / "docs").rglob("*.md"))
-    pages = [str(page.relative_to(ROOT / "docs")) for page in every]
+    site = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    pages = [str(page.relative_to(DOCS)) for page in SITE_PAGES]
     assert [page for page in pages if not re.search(rf"\b{re.escape(page)}$", site, re.M)] == []
