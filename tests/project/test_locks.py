@@ -142,7 +142,7 @@ def imported(path: Path) -> set[str]:
     return modules
 
 
-@pytest.mark.parametrize("folder", ["operator", "serving", "kernels", "lab", "tests"])
+@pytest.mark.parametrize("folder", ["operator", "serving", "kernels", "lab", "docs", "tests"])
 def test_imported_packages_are_all_locked(folder: str) -> None:
     # Of what is installed: a package left over from an experiment must not be relied on.
     versions, distributions = locked(), packages_distributions()
