@@ -6,8 +6,12 @@ HASHED_LOCKS := requirements/operator.lock requirements/dev.lock requirements/cp
 LOCKS := $(HASHED_LOCKS) requirements/cpu-torch.lock
 BIN := .venv/bin
 TIER ?= nodes
-# These start etcd and an API server, or ask promtool, which are built once (about eight minutes).
+# Folders with tests that start engines or servers, by tier (tests/tiers.py says what each depends on).
+ENGINE_TESTS := tests/engine tests/bench
+DEPLOYMENT_TESTS := tests/deployment tests/local tests/cli
+WHEEL_TESTS := tests/project
 API_TESTS := tests/e2e tests/helm tests/operator tests/rules
+LAB_TESTS := lab/tests
 CLUSTER_COMMAND := PYTHONPATH=testcluster $(BIN)/python -m cluster
 TEST_CLUSTER := $(BIN)/pytest testcluster/tests -n 0 -o timeout=900 $(if $(filter api,$(TIER)),-m "not e2e")
 IMAGES_COMMAND := PYTHONPATH=testcluster $(BIN)/python -m images
@@ -20,7 +24,7 @@ CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-integration test-api e2e e2e-core e2e-given test-cluster test-cluster-if-changed images manifests \
+.PHONY: help venv up lint types imports test test-unit test-smoke test-all test-engines test-deployments test-wheel test-api test-lab e2e e2e-core e2e-given test-cluster images manifests \
 	docs docs-results docs-reference sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
 	peers bench-peers \
 	test-gpu bench-kernels gpu-archive gpu-check test-vllm vllm-names clean
@@ -57,30 +61,40 @@ imports: $(INSTALLED) ## Check who imports whom
 
 # Those with servers wait most of their time, so four workers keep two cores busy.
 test-unit: $(INSTALLED) ## Run the tests that start no engine
-	$(BIN)/pytest -m "not integration" -n 4 --ignore=tests/kernels
-	$(BIN)/pytest -n 2 tests/kernels
+	$(BIN)/pytest tests -m "not integration" -n 4 --ignore=tests/kernels
+	$(BIN)/pytest tests/kernels -n 2
 
-# The threads of two engines on two cores would wait for each other most of the time. Deployments go
-# by themselves: what they promise in seconds should not wait for a compiler.
-test-integration: export OMP_NUM_THREADS := 1
-test-integration: $(INSTALLED) ## Run the tests that start real engines and servers
-	$(BIN)/pytest -m integration -x -n 2 --dist loadfile tests \
-		$(addprefix --ignore=,tests/deployment $(API_TESTS))
-	$(BIN)/pytest -m integration -x -n 2 --dist loadfile tests/deployment
+test-smoke: $(INSTALLED) ## Serve with three real engines, split a cell and kill an instance
+	$(BIN)/pytest tests/deployment/test_smoke.py -n 0
 
-test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server
+test: lint types imports test-unit test-smoke ## Run the checks and tests of every change (ten minutes)
+
+# The threads of two engines on two cores would wait for each other most of the time.
+test-engines test-deployments test-wheel test-lab: export OMP_NUM_THREADS := 1
+PYTEST_SERVERS := $(BIN)/pytest -m integration -x -n 2 --dist loadfile
+
+test-engines: $(INSTALLED) ## Run the tests that start real engines
+	$(PYTEST_SERVERS) $(ENGINE_TESTS)
+
+test-deployments: $(INSTALLED) ## Run the tests that start whole deployments
+	$(PYTEST_SERVERS) $(DEPLOYMENT_TESTS)
+
+test-wheel: $(INSTALLED) ## Run the tests of the compiled wheel (needs gcc)
+	$(BIN)/pytest -m integration -x -n 0 $(WHEEL_TESTS)
+
+test-api: $(INSTALLED) ## Run the tests against a real Kubernetes API server, which is built once
 	$(CLUSTER_COMMAND) build --tier api
-	$(BIN)/pytest -m integration -x -n 2 --dist loadfile $(API_TESTS)
+	$(PYTEST_SERVERS) $(API_TESTS)
 
-test: lint types imports test-unit test-integration test-api ## Run all checks and tests but those on nodes
+test-lab: $(INSTALLED) ## Run the laboratory's tests
+	$(BIN)/pytest $(LAB_TESTS) -m "not integration" -n 4
+	$(PYTEST_SERVERS) $(LAB_TESTS)
+
+test-all: test test-engines test-deployments test-wheel test-api test-lab ## Run everything but the tests on nodes
 
 test-cluster: $(INSTALLED) ## Run the tests of the test clusters themselves (TIER=nodes, as root, or TIER=api)
 	$(CLUSTER_COMMAND) build --tier $(TIER)
 	$(TEST_CLUSTER)
-
-test-cluster-if-changed: $(INSTALLED) ## Run them if anything of the clusters has changed since they passed here
-	@$(CLUSTER_COMMAND) build --tier $(TIER)
-	@PYTHONPATH=testcluster $(BIN)/python testcluster/if_changed.py $(TEST_CLUSTER)
 
 cluster-build: $(INSTALLED) ## Build the test clusters' Kubernetes from Debian's packages, once
 	$(CLUSTER_COMMAND) build

@@ -24,11 +24,6 @@ def image_store(node: str) -> Path:
     return cache() / "nodes" / node
 
 
-def tests_passed() -> Path:
-    """The record of the last time that the tests of this folder passed."""
-    return cache() / "tests-passed.json"
-
-
 def nodes_run() -> Path:
     """Return the folder of all other state of the one node cluster that a machine can run."""
     return cache() / "run"
