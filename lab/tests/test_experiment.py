@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.block_groups import BlockGroups
+from macroserve.core.scheduler.blocks import BlockGroups
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.tuning import Tuning
 from macroserve.sim.hardware.devices import A100_40GB, H100, H200, L20

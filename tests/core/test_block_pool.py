@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.block_pool import BlockPool, HashChain
-from macroserve.core.scheduler.engine_cache import MISS, Hit
+from macroserve.core.scheduler.blocks import MISS, Hit
 
 SIZE = 4
 

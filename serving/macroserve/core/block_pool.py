@@ -8,7 +8,7 @@ prompt stays longest.
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from macroserve.core.scheduler.engine_cache import MISS, Hit
+from macroserve.core.scheduler.blocks import MISS, Hit
 
 
 class HashChain:
@@ -49,7 +49,7 @@ class _Request:
 class BlockPool:
     """The pool hands out blocks, and knows the computed tokens in the full ones by their hashes.
 
-    It is the record that a scheduler reads (``core.scheduler.engine_cache``).
+    It is the record that a scheduler reads (``core.scheduler.blocks``).
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:

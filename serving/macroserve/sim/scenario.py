@@ -9,7 +9,7 @@ from random import Random
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.scheduler.block_groups import BlockGroup
+from macroserve.core.scheduler.blocks import BlockGroup
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.shapes import ModelShape
 from macroserve.core.status import Pool

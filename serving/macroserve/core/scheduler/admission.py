@@ -4,9 +4,8 @@ from collections.abc import Container, Iterator, Mapping
 from math import ceil
 
 from macroserve.core.scheduler.adapter_slots import AdapterSlots
-from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.blocks import MISS, CacheKind
 from macroserve.core.scheduler.candidates import Candidates
-from macroserve.core.scheduler.engine_cache import MISS
 from macroserve.core.scheduler.iteration import IterationInputs, Pick
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.strategy import HybridCache

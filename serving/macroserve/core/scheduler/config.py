@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.block_groups import BlockGroup
+from macroserve.core.scheduler.blocks import BlockGroup
 from macroserve.core.status import Pool
 from macroserve.core.strategy import Ordering, Strategy
 from macroserve.core.tuning import DEFAULT_TUNING, Tuning

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from macroserve.core.batch import Batch, BatchKind, HandedBack, Prefill
 from macroserve.core.latency import LatencyModel, Work
-from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.blocks import MISS, CacheKind, EngineCache, Hit
 from macroserve.core.scheduler.config import OVERDUE_TTFTS, InstanceConfig
 from macroserve.core.scheduler.decoding import Decoding
-from macroserve.core.scheduler.engine_cache import MISS, EngineCache, Hit
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence

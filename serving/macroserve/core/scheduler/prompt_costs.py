@@ -2,7 +2,7 @@
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.scheduler.averages import Averages
-from macroserve.core.scheduler.engine_cache import MISS, EngineCache, Hit
+from macroserve.core.scheduler.blocks import MISS, EngineCache, Hit
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
 

@@ -6,11 +6,9 @@ from collections.abc import Sequence as Many
 from itertools import chain
 from typing import Self
 
-from macroserve.core.scheduler.block_groups import BlockGroups
-from macroserve.core.scheduler.blocks import BlockLedger, CacheKind
+from macroserve.core.scheduler.blocks import BlockGroups, BlockLedger, CacheKind, EngineCache
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.decoding import Decoding
-from macroserve.core.scheduler.engine_cache import EngineCache
 from macroserve.core.scheduler.sequence import Sequence, State
 
 

@@ -22,10 +22,10 @@ from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.averages import Averages
+from macroserve.core.scheduler.blocks import EngineCache
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.corrections import correct_times, correct_tokens
-from macroserve.core.scheduler.engine_cache import EngineCache
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.in_flight import InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Plan

@@ -11,7 +11,7 @@ from vllm.v1.kv_cache_interface import (
     SlidingWindowSpec,
 )
 
-from macroserve.core.scheduler.block_groups import BlockGroup
+from macroserve.core.scheduler.blocks import BlockGroup
 
 
 def block_groups(

@@ -1,4 +1,4 @@
-"""vLLM's record of its cache blocks is the scheduler's truth (``core.scheduler.engine_cache``)."""
+"""vLLM's record of its cache blocks is the scheduler's truth (``core.scheduler.blocks``)."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -10,7 +10,7 @@ from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager, Sing
 from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, SlidingWindowSpec
 from vllm.v1.request import Request
 
-from macroserve.core.scheduler.engine_cache import MISS, Hit
+from macroserve.core.scheduler.blocks import MISS, Hit
 from macroserve.engine.vllm.host_cache import HostCache
 
 

@@ -16,8 +16,8 @@ from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.batching.econoserve import econoserve_batch
+from macroserve.core.scheduler.blocks import MISS, Hit
 from macroserve.core.scheduler.candidates import Candidates
-from macroserve.core.scheduler.engine_cache import MISS, Hit
 from macroserve.core.strategy import Ordering
 
 

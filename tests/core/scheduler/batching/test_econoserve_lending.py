@@ -11,7 +11,7 @@ from support.econoserve_states import (
     wait_for_memory,
 )
 
-from macroserve.core.scheduler.engine_cache import MISS, Hit
+from macroserve.core.scheduler.blocks import MISS, Hit
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import State
 
