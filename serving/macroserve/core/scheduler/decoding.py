@@ -1,10 +1,10 @@
-"""The decoding sequences mostly advance together, so that one step of all costs O(1).
+"""Decoding sequences, which mostly advance together: a step of all costs O(1).
 
 A step changes each sequence alike: one more token, a little more of its TPOT budget used, one token
 less to come. The change is stored once for all, and applied to a sequence when it is read.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
@@ -12,42 +12,81 @@ from math import ceil, inf
 
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.blocks import CacheKind
-from macroserve.core.scheduler.decode_entry import DecodeEntry
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.speculation import Speculation
-from macroserve.core.scheduler.tpot_group import TpotGroup
+
+
+class _Entry:
+    """Bookkeeping for one decoding sequence."""
+
+    __slots__ = ("as_of_slow", "as_of_step", "due_step", "pace_key", "place", "seq")
+
+    def __init__(self, seq: Sequence, place: int) -> None:
+        self.seq = seq
+        self.place = place
+        """Place in the order of entry."""
+        self.as_of_step = 0
+        """Number of common steps applied to the sequence."""
+        self.as_of_slow = 0
+        """Number of slow ones among them, by the sequence's own target."""
+        self.due_step = 0
+        """Step at which the sequence runs out of slots or exceeds its expected length."""
+        self.pace_key = 0.0
+        """End of its TPOT budget less its target for each common step, seconds."""
+
+
+class _TpotGroup:
+    """Sequences of one TPOT target by slack; no common step changes this order."""
+
+    __slots__ = ("entries", "keys", "total")
+
+    def __init__(self) -> None:
+        self.keys: list[float] = []
+        """Pace key of each entry, seconds."""
+        self.entries: list[_Entry] = []
+        self.total = 0.0
+        """Sum of the keys, seconds."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def add(self, entry: _Entry) -> None:
+        index = bisect_right(self.keys, entry.pace_key)
+        self.keys.insert(index, entry.pace_key)
+        self.entries.insert(index, entry)
+        self.total += entry.pace_key
+
+    def remove(self, entry: _Entry) -> None:
+        index = self.entries.index(entry, bisect_left(self.keys, entry.pace_key))
+        del self.keys[index], self.entries[index]
+        self.total -= entry.pace_key
 
 
 class Decoding:
-    """The collection holds decoding sequences by id, in order of entry, and updates each when it is
-    read.
-
-    Attributes:
-        num_tokens: tokens in the cache, of all sequences together.
-        num_hidden_tokens: those of them that are cached as hidden states.
-        num_remaining: tokens still expected of all sequences.
-        num_added: sequences that ever entered.
-        last_step_s: time of the last common step, seconds.
-        speculation: recent drafted and emitted tokens of a step.
-    """
+    """Decoding sequences by id, in order of entry; each is updated when it is read."""
 
     def __init__(self, num_drafts: int = 0) -> None:
         self.speculation = Speculation(num_drafts)
         self.num_tokens = 0
+        """Tokens in the cache, of all sequences together."""
         self.num_hidden_tokens = 0
+        """Those of them that are cached as hidden states."""
         self.num_remaining = 0
-        self._entries: dict[str, DecodeEntry] = {}
+        """Tokens still expected of all sequences."""
+        self.num_added = 0
+        """Sequences that ever entered."""
+        self.last_step_s = 0.0
+        """Time of the last common step, seconds."""
+        self._entries: dict[str, _Entry] = {}
         self._num_hidden = 0
         self._num_steps = 0
-        self.last_step_s = 0.0
         self._num_slow: dict[float | None, int] = {}
         self._tbts_s = Counter[float | None]()
-        self.num_added = 0
-        self._paces: dict[float, TpotGroup] = {}
-        self._fresh: dict[DecodeEntry, None] = {}
-        self._rejoined: dict[DecodeEntry, None] = {}
-        self._short: dict[DecodeEntry, None] = {}
-        self._due: defaultdict[int, list[DecodeEntry]] = defaultdict(list)
+        self._paces: dict[float, _TpotGroup] = {}
+        self._fresh: dict[_Entry, None] = {}
+        self._rejoined: dict[_Entry, None] = {}
+        self._short: dict[_Entry, None] = {}
+        self._due: defaultdict[int, list[_Entry]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -74,7 +113,7 @@ class Decoding:
 
     def add(self, seq: Sequence) -> None:
         self.num_added += 1
-        entry = self._entries[seq.request_id] = DecodeEntry(seq, self.num_added)
+        entry = self._entries[seq.request_id] = _Entry(seq, self.num_added)
         self._enter(entry)
 
     def pop(self, request_id: str) -> Sequence:
@@ -88,27 +127,27 @@ class Decoding:
         return latency.predict(self.work(latency))
 
     def work(self, latency: LatencyModel) -> Work:
-        """Return the work of such a step."""
+        """Return the work of a step of all sequences."""
         num = len(self._entries)
         num_drafted = num * self.speculation.drafted
         return latency.work((), num, self.num_tokens, self.num_hidden_tokens, num_drafted)
 
     # -- tokens
 
-    def emit(self, num_tokens: int, now: float, apart: Iterable[str] = ()) -> list[Sequence]:
-        """Give each sequence except ``apart`` ``num_tokens`` more tokens, the last of them at
-        ``now``.
+    def emit(self, num_tokens: int, now: float, excluded: Iterable[str] = ()) -> list[Sequence]:
+        """Give each sequence ``num_tokens`` more tokens, the last at ``now``, except those in
+        ``excluded``.
 
         Returns the sequences that reached their expected length.
         """
-        standing = [self._entries[request_id] for request_id in apart]
-        for entry in standing:
+        separate = [self._entries[request_id] for request_id in excluded]
+        for entry in separate:
             self._leave(entry)
         for entry in (*self._fresh, *self._rejoined):
             self._leave(entry)
             entry.seq.emit(num_tokens, now)
-            standing.append(entry)
-        before, num = self._num_steps, len(self._entries) - len(standing)
+            separate.append(entry)
+        before, num = self._num_steps, len(self._entries) - len(separate)
         self._num_steps += num_tokens
         for tbt_s in self._num_slow:
             self._num_slow[tbt_s] += tbt_s is not None and now - self.last_step_s > tbt_s
@@ -116,9 +155,9 @@ class Decoding:
         self.num_tokens += num * num_tokens
         self.num_hidden_tokens += self._num_hidden * num_tokens
         self.num_remaining -= num * num_tokens
-        for entry in standing:
+        for entry in separate:
             self._enter(entry)
-        changed = [entry.seq for entry in standing]
+        changed = [entry.seq for entry in separate]
         for step in range(before + 1, self._num_steps + 1):
             for entry in self._due.pop(step, ()):
                 # The sequence may have left, or got another due step, since this one was noted.
@@ -129,8 +168,8 @@ class Decoding:
         return [seq for seq in changed if seq.num_emitted >= seq.predicted_tokens]
 
     def change(self, seq: Sequence, how: Callable[..., None], *args: float) -> bool:
-        """Change the tokens or times of one sequence by ``how``, a method of it; return whether it
-        has reached its expected length."""
+        """Change the tokens or times of one sequence by its method ``how``; return whether it has
+        reached its expected length."""
         entry = self._entries[seq.request_id]
         self._leave(entry)
         how(*args)
@@ -140,9 +179,9 @@ class Decoding:
     def correct_step(self, expected_s: float, actual_s: float, num_added: int) -> None:
         """Correct a common step that was counted before it ended.
 
-        expected_s: time since the last tokens with which it was counted, seconds.
-        actual_s: that time as it was, seconds.
-        num_added: ``num_added`` when it was counted; later sequences had no part in it.
+        expected_s: gap between two tokens with which it was counted, seconds.
+        actual_s: measured gap, seconds.
+        num_added: ``num_added`` when it was counted; sequences added later were not part of it.
         """
         for tbt_s in self._num_slow:
             if tbt_s is None or (wrong := (actual_s > tbt_s) - (expected_s > tbt_s)) == 0:
@@ -206,7 +245,7 @@ class Decoding:
 
     @property
     def min_tbt_s(self) -> float:
-        """Return the tightest TBT target, seconds; infinite if no sequence that decodes has one."""
+        """Return the tightest TBT target, seconds; infinite if no sequence has one."""
         targets_s = self._tbts_s.items()
         return min((tbt_s for tbt_s, num in targets_s if num and tbt_s is not None), default=inf)
 
@@ -235,8 +274,7 @@ class Decoding:
         return saved_s / num - now
 
     def saved_tpot_s(self, share: float, now: float, step_s: float = -inf) -> float:
-        """Return the saved TPOT, seconds, below which the ``share`` of the requests is (nearest
-        rank); may be negative.
+        """Return the ``share`` quantile of the saved TPOT (nearest rank), seconds; may be negative.
 
         The paper takes the mean, in which old requests hide young ones. Requests that miss their
         TPOT target even if every further step takes ``step_s``, the time of a decode step, are left
@@ -278,13 +316,13 @@ class Decoding:
         most_s: float,
         most_tpot_s: float = inf,
     ) -> float:
-        """Return the seconds that all requests but the poorest ``share`` of them can spend (nearest
-        rank), of those with TPOT targets up to ``most_tpot_s``.
+        """Return the time that the decodes can spend: its ``share`` quantile (nearest rank) over
+        requests with TPOT targets up to ``most_tpot_s``, seconds.
 
-        The result is negative if they have to catch up, and ``most_s`` if they have more. Each has
-        the time it saved, and the time it will save by the tokens that it is nearly sure to get, at
-        ``pace_s`` for each. The same requests are left out as of ``saved_tpot_s``, except those
-        with only their first token out. 0 if none is left.
+        The result is negative if they have to catch up, and at most ``most_s``. Each has the time
+        it saved, and the time it will save by the tokens that it is nearly sure to get, at
+        ``pace_s`` each. The requests that ``saved_tpot_s`` leaves out are left out here as well,
+        except those with only their first token out. 0 if none is left.
         """
         paces = [(tpot_s, p) for tpot_s, p in self._paces.items() if tpot_s <= most_tpot_s]
         lines = [(tpot_s * self._num_steps, p.keys, p.entries) for tpot_s, p in paces]
@@ -311,15 +349,14 @@ class Decoding:
 
     # -- common steps, and the state of each sequence
 
-    def _is_lost(self, entry: DecodeEntry, saved_s: float, step_s: float) -> bool:
-        """Return whether the sequence misses its target even if it decodes in every step from now
-        on."""
+    def _is_lost(self, entry: _Entry, saved_s: float, step_s: float) -> bool:
+        """Return whether a sequence misses its target even if it decodes in every further step."""
         seq = entry.seq
         num_behind = self._num_steps - entry.as_of_step
         num_left = max(1, seq.predicted_tokens - seq.num_emitted - num_behind)
         return saved_s < 0 and saved_s + num_left * (seq.tpot_s - step_s) < 0
 
-    def _synced(self, entry: DecodeEntry) -> Sequence:
+    def _synced(self, entry: _Entry) -> Sequence:
         seq = entry.seq
         if num_steps := self._num_steps - entry.as_of_step:
             entry.as_of_step = self._num_steps
@@ -330,8 +367,8 @@ class Decoding:
             seq.emit(num_steps, self.last_step_s)
         return seq
 
-    def _enter(self, entry: DecodeEntry) -> None:
-        """Let the sequence take part in the common steps from now on."""
+    def _enter(self, entry: _Entry) -> None:
+        """Add the sequence to the common steps."""
         seq = entry.seq
         entry.as_of_step = self._num_steps
         entry.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)
@@ -343,15 +380,15 @@ class Decoding:
             self.num_hidden_tokens += seq.num_tokens
         if seq.num_emitted > 1:
             entry.pace_key = seq.tpot_budget_until_s - seq.tpot_s * self._num_steps
-            self._paces.setdefault(seq.tpot_s, TpotGroup()).add(entry)
+            self._paces.setdefault(seq.tpot_s, _TpotGroup()).add(entry)
             if seq.pending_since_s != self.last_step_s:
                 self._rejoined[entry] = None
         else:
             self._fresh[entry] = None
         self._look_ahead(entry)
 
-    def _look_ahead(self, entry: DecodeEntry) -> None:
-        """Note the step in which a sequence runs out of slots or exceeds its expected length."""
+    def _look_ahead(self, entry: _Entry) -> None:
+        """Record the step in which a sequence runs out of slots or exceeds its expected length."""
         seq = entry.seq
         num_slots_left = seq.num_slots - seq.num_tokens
         num_ahead = seq.predicted_tokens - seq.num_emitted
@@ -363,7 +400,7 @@ class Decoding:
         if num_ahead > 0:
             self._due[entry.due_step].append(entry)
 
-    def _leave(self, entry: DecodeEntry) -> None:
+    def _leave(self, entry: _Entry) -> None:
         seq = self._synced(entry)
         self._tbts_s[seq.request.slo.tbt_s] -= 1
         self.num_tokens -= seq.num_tokens
