@@ -4,8 +4,8 @@ import pytest
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
 from macroserve.core.latency import LatencyModel
-from macroserve.core.scheduler.averages import Averages
 from macroserve.core.scheduler.blocks import Hit
+from macroserve.core.scheduler.estimators import Averages
 from macroserve.core.scheduler.prompt_costs import PromptCosts
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import State

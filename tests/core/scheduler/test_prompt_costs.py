@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from macroserve.core.scheduler.averages import Averages
 from macroserve.core.scheduler.blocks import Hit
+from macroserve.core.scheduler.estimators import Averages
 from macroserve.core.scheduler.prompt_costs import LOOK_UPS, PromptCosts
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.strategies import STRATEGIES

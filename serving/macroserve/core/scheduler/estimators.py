@@ -1,10 +1,4 @@
-"""Response lengths are predicted from responses that ended.
-
-EconoServe (section 3.2) asks a fine-tuned model, which with padding is right for 70 to 78 % of the
-requests. Requests with similar prompt lengths get responses of similar length: on a public trace of
-chats, the responses to the prompts closest in length predict as well (75 %), and the lengths of all
-responses predict much less.
-"""
+"""Estimates from the recent past: response lengths, arrivals, and where an instance's time goes."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -12,23 +6,33 @@ from math import exp, inf
 
 from macroserve.core.request import Request
 
+# -- response lengths
+
 WINDOW = 2048
 """Number of latest responses that are remembered."""
+
 NUM_NEIGHBORS = 32
 """Number of prompts closest in length whose responses are compared."""
+
 QUANTILE = 0.5
 """Quantile of the neighbors' lengths that is predicted."""
+
 SURE_QUANTILE = 0.1
 """Quantile of the neighbors' lengths that a response is nearly sure to reach."""
+
 UNSEEN_TOKENS = 256
 """Remaining tokens assumed if no observed length is longer."""
 
 
 class LengthPredictor:
-    """The predictor returns a quantile of the response lengths to the prompts closest in length.
+    """Predictor of response lengths from the responses to prompts of similar length.
 
-    It compares ``NUM_NEIGHBORS`` prompts among the last ``WINDOW``; lengths count the tokens of
-    all instances.
+    It takes a quantile over the ``NUM_NEIGHBORS`` closest of the last ``WINDOW`` prompts; lengths
+    count the tokens of all instances.
+
+    EconoServe (section 3.2) asks a fine-tuned model, which with padding is right for 70 to 78 % of
+    the requests. On a public trace of chats this predictor does as well (75 %); the lengths of all
+    responses predict much less.
     """
 
     __slots__ = ("_by_prompt", "_lengths", "_num_observed", "_recent", "_responses")
@@ -62,9 +66,9 @@ class LengthPredictor:
     def predict(self, request: Request, num_emitted: int = 0) -> int:
         """Return the response's tokens from here, given that ``num_emitted`` of them are out.
 
-        The request's own expectation counts until it proves wrong. Then only longer responses than
-        this one predict it: the neighbors', or all if no neighbor's is longer. The result exceeds
-        ``num_emitted`` unless that is the request's limit, which it never exceeds.
+        The request's own expectation counts until it proves wrong. Then only longer responses
+        count: the neighbors', or all if no neighbor's is longer. The result exceeds ``num_emitted``
+        unless that is the request's limit, which it never exceeds.
         """
         if request.expected_tokens is not None and request.expected_tokens > num_emitted:
             return min(request.expected_tokens, request.max_new_tokens)
@@ -80,10 +84,8 @@ class LengthPredictor:
         return min(expected, request.max_new_tokens)
 
     def at_least(self, request: Request) -> int:
-        """Return the tokens from here that the response is nearly sure to get.
-
-        All but ``SURE_QUANTILE`` of the neighbors' responses got that many. 0 if too few are known
-        to leave one out.
+        """Return the tokens from here that the response is nearly sure to get: as many as all but
+        ``SURE_QUANTILE`` of the neighbors' responses got, 0 if too few neighbors are known.
         """
         lengths = sorted(self._neighbors(request))
         num_shorter = int(SURE_QUANTILE * (len(lengths) + 1))
@@ -93,8 +95,8 @@ class LengthPredictor:
         return max(0, min(left, request.max_new_tokens))
 
     def _neighbors(self, request: Request) -> list[int]:
-        """Return the responses to as many shorter prompts as longer ones, among equals the
-        latest."""
+        """Return the responses to the closest prompts, half of them shorter and half longer; among
+        equals the latest."""
         middle = bisect_left(self._by_prompt, (_first_prompt(request), self._num_observed))
         start = min(middle - NUM_NEIGHBORS // 2, len(self._by_prompt) - NUM_NEIGHBORS)
         start = max(0, start)
@@ -106,8 +108,11 @@ def _first_prompt(request: Request) -> int:
     return request.num_prompt_tokens - request.num_streamed_tokens
 
 
+# -- arrivals
+
 WINDOW_S = 30.0
-"""Time constant of the exponentially weighted rate, seconds."""
+"""Time constant of the exponentially weighted arrivals, paces and step times, seconds: hundreds of
+steps, and about three status reports to a person."""
 
 TARGETS_S = 60.0
 """Time for which the TTFT target of an arrival counts, seconds: a class that sends a request a
@@ -115,14 +120,13 @@ minute is expected to send another."""
 
 
 class Inflow:
-    """The inflow is the recent rate of arriving prompt and response tokens, for as long as the TTFT
-    target of their requests, and the tightest of these targets."""
+    """Recent rate of arriving prompt and response tokens, and the tightest recent TTFT target."""
 
     def __init__(self) -> None:
         self._token_seconds = 0.0
         self._as_of_s = 0.0
         self._targets_s: deque[tuple[float, float]] = deque()
-        """TTFT target and arrival of each request that no later one has as tight a target as."""
+        """TTFT target and arrival of each request, up to the next one with a target as tight."""
 
     def add(self, num_tokens: int, ttft_s: float, now: float) -> None:
         """Add a request that arrives ``now``, no earlier than the ones before."""
@@ -140,9 +144,91 @@ class Inflow:
         return next((ttft_s for ttft_s, at_s in self._targets_s if at_s >= now - TARGETS_S), inf)
 
     def coming_tokens(self, now: float) -> float:
-        """Return the tokens that are expected to arrive within one TTFT target, each class of
-        requests with its own."""
+        """Return the tokens expected to arrive within one TTFT target, each request counted with
+        its own target."""
         return self._left(now) / WINDOW_S
 
     def _left(self, now: float) -> float:
         return self._token_seconds * exp((self._as_of_s - now) / WINDOW_S)
+
+
+# -- time
+
+PRIOR_S = 2.0
+"""Weight of the predicted pace of prefills, in seconds of measurements."""
+
+RECENT_S = 5.0
+"""Time constant of the decodes' pace and the prefills' share, seconds."""
+
+SHARE_FLOOR = 0.1
+"""Least share of time assumed for prefills, so that a prompt's cost has a bound."""
+
+
+class PrefillPace:
+    """Time per prompt token while requests wait.
+
+    It includes prefills, the decodes between them, and waits for memory or a seat.
+    """
+
+    def __init__(self) -> None:
+        self._num_tokens = 0.0
+        self._elapsed_s = 0.0
+
+    def observe(self, num_tokens: int, elapsed_s: float) -> None:
+        """Add an iteration of ``elapsed_s`` with ``num_tokens`` prompt tokens, during which
+        requests waited."""
+        kept = exp(-elapsed_s / WINDOW_S)
+        self._num_tokens = kept * self._num_tokens + num_tokens
+        self._elapsed_s = kept * self._elapsed_s + elapsed_s
+
+    def s_per_token(self, predicted_s_per_token: float) -> float:
+        """Return the pace, seconds per prompt token.
+
+        predicted_s_per_token: time of prefills alone, the only known value at first.
+        """
+        num_prior_tokens = PRIOR_S / predicted_s_per_token
+        return (self._elapsed_s + PRIOR_S) / (self._num_tokens + num_prior_tokens)
+
+
+class StepTimes:
+    """Measured and predicted time of a step, as exponentially weighted means."""
+
+    def __init__(self) -> None:
+        self._num_steps = 0.0
+        self._elapsed_s = 0.0
+        self._predicted_s = 0.0
+
+    def observe(self, predicted_s: float, elapsed_s: float) -> None:
+        """Add a step that ran as planned."""
+        kept = WINDOW_S / (WINDOW_S + elapsed_s)
+        self._num_steps = kept * self._num_steps + 1
+        self._elapsed_s = kept * self._elapsed_s + elapsed_s
+        self._predicted_s = kept * self._predicted_s + predicted_s
+
+    def means_s(self) -> tuple[float | None, float | None]:
+        """Return the measured and the predicted mean, seconds; None before the first step."""
+        num = self._num_steps
+        return (self._elapsed_s / num, self._predicted_s / num) if num else (None, None)
+
+
+class Averages:
+    """Exponentially weighted means over the last seconds."""
+
+    def __init__(self) -> None:
+        self.pace_s = 0.0
+        """Time of a step of the decodes, seconds."""
+        self.prefill_share = 0.5
+        """Share of its time that a batch had for prefills while prompts waited for time, not for
+        memory or a seat."""
+        self.steps = StepTimes()
+
+    def observe_decodes(self, step_s: float, num_steps: int) -> None:
+        """Add steps of the decodes."""
+        older = (RECENT_S / (step_s + RECENT_S)) ** num_steps
+        self.pace_s = older * self.pace_s + (1 - older) * step_s
+
+    def observe_share(self, decode_s: float, batch_s: float) -> None:
+        """Add a batch of ``batch_s``, of which its decodes alone would take ``decode_s``."""
+        share = max(0.0, 1 - decode_s / batch_s)
+        weight = batch_s / (batch_s + RECENT_S)
+        self.prefill_share += weight * (max(share, SHARE_FLOOR) - self.prefill_share)

@@ -1,8 +1,8 @@
 """The costs of a waiting prompt follow from the tokens that the prefix cache does not have."""
 
 from macroserve.core.latency import LatencyModel
-from macroserve.core.scheduler.averages import Averages
 from macroserve.core.scheduler.blocks import MISS, EngineCache, Hit
+from macroserve.core.scheduler.estimators import Averages
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
 

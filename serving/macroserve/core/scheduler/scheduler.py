@@ -21,19 +21,17 @@ from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason,
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.admission import Admission
-from macroserve.core.scheduler.averages import Averages
 from macroserve.core.scheduler.blocks import EngineCache
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.corrections import correct_times, correct_tokens
-from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
+from macroserve.core.scheduler.estimators import Averages, Inflow, LengthPredictor, PrefillPace
 from macroserve.core.scheduler.in_flight import InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.late_credit import credit_late_requests
 from macroserve.core.scheduler.memory_cost import memory_cost_s
 from macroserve.core.scheduler.offload import due_to_offload
 from macroserve.core.scheduler.phase_record import PhaseRecord
-from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.prompt_costs import PromptCosts
 from macroserve.core.scheduler.refusal import Refusal, refusal_of_size
 from macroserve.core.scheduler.running import Running

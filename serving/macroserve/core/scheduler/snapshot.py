@@ -6,10 +6,9 @@ from math import isinf
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.scheduler.config import InstanceConfig
+from macroserve.core.scheduler.estimators import PrefillPace, StepTimes
 from macroserve.core.scheduler.phase_record import PhaseRecord
-from macroserve.core.scheduler.prefill_pace import PrefillPace
 from macroserve.core.scheduler.running import Running
-from macroserve.core.scheduler.step_times import StepTimes
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Ended, InstanceStatus
 
