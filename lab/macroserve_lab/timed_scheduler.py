@@ -6,8 +6,7 @@ from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.refusal import Refusal
-from macroserve.core.scheduler.scheduler import InstanceScheduler
+from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 
 
 class TimedScheduler(InstanceScheduler):

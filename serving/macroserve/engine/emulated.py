@@ -28,8 +28,7 @@ from macroserve.core.hybrid_cache import (
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.refusal import Refusal
-from macroserve.core.scheduler.scheduler import InstanceScheduler
+from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy

@@ -12,8 +12,7 @@ from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason
 from macroserve.core.block_pool import BlockPool
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.refusal import Refusal
-from macroserve.core.scheduler.scheduler import InstanceScheduler
+from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.sim.device import DecodingBatch, SimRequest
 from macroserve.sim.hardware.pipeline import Pipeline

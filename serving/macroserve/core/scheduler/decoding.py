@@ -12,8 +12,8 @@ from math import ceil, inf
 
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.scheduler.blocks import CacheKind
+from macroserve.core.scheduler.in_flight import Speculation
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.speculation import Speculation
 
 
 class _Entry:

@@ -1,6 +1,7 @@
-"""The batches in flight are those that an engine has taken on and whose results are not known."""
+"""Batches in flight: started by the engine, results not yet known."""
 
 from collections import deque
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -8,52 +9,48 @@ from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import Work
 from macroserve.core.scheduler.sequence import Sequence
 
+WINDOW_DECODES = 1000
+"""Number of decodes, each in one step, over which drafted and emitted tokens are averaged."""
+
 
 @dataclass(slots=True)
 class Flight:
-    """A flight is one batch from the moment the engine takes it on until its result is taken in.
-
-    Attributes:
-        taken: what the engine took on, with the tokens that will come out if nothing ends early.
-        work: work of what it took on.
-        decided_s: when the batch was decided, seconds.
-        ends_s: when it is expected to end, seconds.
-        expected_gap_s: expected time from the decodes' last tokens to these, seconds.
-        gap_s: that time, once it has ended, seconds.
-        elapsed_s: time of the engine that it took, once it has ended, seconds.
-        num_added: sequences that had ever decoded here when it was taken on, see ``Decoding``.
-        first: sequences that get their first token by it.
-    """
+    """One batch in flight; times in seconds."""
 
     batch: Batch
     taken: BatchResult
+    """The part that the engine started, with the tokens that come out if nothing ends early."""
     work: Work
+    """Work of that part."""
     decided_s: float
+    """When the batch was decided."""
     ends_s: float
+    """When it is expected to end."""
     expected_gap_s: float = 0.0
+    """Expected time from the decodes' previous tokens to these."""
     gap_s: float = 0.0
+    """Measured time from the decodes' previous tokens to these, once it has ended."""
     elapsed_s: float = 0.0
+    """Time that the engine spent on it, once it has ended."""
     num_added: int = 0
+    """``Decoding.num_added`` when it was started."""
     first: list[Sequence] = field(default_factory=list[Sequence])
+    """Sequences whose first token it computes."""
 
     def tokens_of(self, request_id: str) -> int:
-        """Return the tokens that a request is to get by this batch."""
+        """Return the tokens that a request gets from this batch."""
         usual = self.taken.decoded if request_id in self.batch.decodes else 0
         return self.taken.emitted.get(request_id, usual)
 
 
 class InFlight:
-    """The queue holds the flights in order; an engine ends them in the order in which it took them
-    on.
-
-    Attributes:
-        num_begun: batches that the engine ever took on.
-        num_ahead: those of them that it took on while another was in flight.
-    """
+    """FIFO of batches in flight."""
 
     def __init__(self) -> None:
         self.num_begun = 0
+        """Batches that the engine ever started."""
         self.num_ahead = 0
+        """Those of them that it started while another was in flight."""
         self._flights: deque[Flight] = deque()
         self._ended_s = -inf
         self._decoded_s = -inf
@@ -63,7 +60,7 @@ class InFlight:
 
     @property
     def ends_s(self) -> float:
-        """Return when the last of them is expected to end, or the last one ended, seconds."""
+        """Return when the last batch is expected to end, or ended, seconds."""
         return self._flights[-1].ends_s if self._flights else self._ended_s
 
     @property
@@ -73,7 +70,7 @@ class InFlight:
         return expected[-1] if expected else self._decoded_s
 
     def begin(self, batch: Batch, taken: BatchResult, work: Work, decided_s: float) -> Flight:
-        """Add a batch that the engine took on, and return its flight."""
+        """Add a batch that the engine started; return its flight."""
         self.num_begun += 1
         self.num_ahead += bool(self._flights)
         ends_s = max(decided_s, self.ends_s) + batch.predicted_s
@@ -93,5 +90,45 @@ class InFlight:
         return flight
 
     def tokens_of(self, request_id: str) -> int:
-        """Return the tokens that a request is to get by the batches in flight."""
+        """Return the tokens that a request gets from the batches in flight."""
         return sum([flight.tokens_of(request_id) for flight in self._flights])
+
+
+class Speculation:
+    """Mean numbers of drafted and emitted tokens per decode and step, exponentially weighted.
+
+    A speculating engine drafts tokens, verifies them together with each decode's last one, and
+    emits those that it accepts.
+
+    num_drafts: drafted tokens that a decode verifies, as the engine is configured; 0 if it drafts
+        none.
+    """
+
+    def __init__(self, num_drafts: int = 0) -> None:
+        self.drafted = float(num_drafts)
+        """Mean drafted tokens that a decode verifies in a step."""
+        self.emitted = 1.0
+        """Mean tokens that it emits in a step: the accepted ones and one more."""
+        self.num_decodes = 0
+        """Decodes observed so far, each once in every step."""
+        self.num_emitted = 0
+        """Tokens that they emitted."""
+
+    def observe(self, flight: Flight, more: Mapping[str, int], known: Container[str]) -> None:
+        """Add the decodes of a batch that has ended, except those of requests no longer ``known``.
+
+        more: tokens beyond the one promised for each, by request id.
+        """
+        promised = flight.taken.emitted
+        decodes = [i for i in flight.batch.decodes if promised.get(i, 1) and i in known]
+        num_decodes = len(decodes)
+        if not num_decodes:
+            return
+        num_emitted = num_decodes + sum([more.get(request_id, 0) for request_id in decodes])
+        self.num_decodes += num_decodes
+        self.num_emitted += num_emitted
+        weight = num_decodes / (num_decodes + WINDOW_DECODES)
+        if self.num_decodes < WINDOW_DECODES:
+            weight = num_decodes / self.num_decodes
+        self.drafted += weight * (flight.taken.drafted / num_decodes - self.drafted)
+        self.emitted += weight * (num_emitted / num_decodes - self.emitted)

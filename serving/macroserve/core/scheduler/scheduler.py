@@ -1,13 +1,13 @@
-"""The instance scheduler turns requests into batches, one iteration at a time.
+"""The instance scheduler: requests in, one batch per iteration out.
 
-    batch = scheduler.schedule(now)         # what runs next
+    batch = scheduler.schedule(now)         # decide the next batch
     result = executor.run(batch)            # vLLM, the emulated executor or the simulator
     scheduler.update(batch, result, now)    # take in the result
 
-An engine that begins a batch before the one ahead of it has ended reports each batch twice:
+An engine that starts a batch before the previous one has ended reports each batch twice:
 
-    scheduler.promise(batch, taken)         # what it took on, as soon as it did
-    scheduler.settle(finished, more, now)   # what came out that was not promised
+    scheduler.promise(batch, taken)         # the part that it started, at once
+    scheduler.settle(finished, more, now)   # the difference to that part, at the end
 
 Then a batch is decided for the moment when those in flight are expected to end, as if they had. The
 scheduler is a plain synchronous object: requests may come and go between any two calls.
@@ -15,6 +15,7 @@ scheduler is a plain synchronous object: requests may come and go between any tw
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack
@@ -24,16 +25,14 @@ from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import EngineCache
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.corrections import correct_times, correct_tokens
 from macroserve.core.scheduler.estimators import Averages, Inflow, LengthPredictor, PrefillPace
-from macroserve.core.scheduler.in_flight import InFlight
+from macroserve.core.scheduler.in_flight import Flight, InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.late_credit import credit_late_requests
 from macroserve.core.scheduler.memory_cost import memory_cost_s
 from macroserve.core.scheduler.offload import due_to_offload
 from macroserve.core.scheduler.phase_record import PhaseRecord
 from macroserve.core.scheduler.prompt_costs import PromptCosts
-from macroserve.core.scheduler.refusal import Refusal, refusal_of_size
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import Tally, snapshot
@@ -43,16 +42,21 @@ from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import InstanceStatus, Pool
 
 
+class Refusal(StrEnum):
+    """Reason why an instance can never run a request."""
+
+    TOO_LONG = "its prompt leaves no room for a response within the model's length"
+    NEVER_FITS = "its prompt and longest response exceed the KV cache"
+    DUPLICATE = "a request of that id is here already"
+
+
 class InstanceScheduler:
-    """The scheduler owns one instance's queue, KV ledger and policy.
+    """Queue, KV ledger and batching policy of one instance.
+
+    Other modules read its parts; only its methods change them.
 
     latency: predicts batches, and learns from every batch that ran as planned.
     cache: the engine's record of its blocks, if it has one.
-
-    Attributes:
-        sequences: requests that wait or run, by id; others read the parts below, but change none.
-        in_flight: batches that the engine has begun, of those that it reports twice.
-        averages: recent pace of the decodes, and share of time for prefills.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class InstanceScheduler:
         self.latency = latency
         self._cache = cache
         self.sequences: dict[str, Sequence] = {}
+        """Requests that wait or run, by id."""
         self.waiting = WaitingQueue(config.strategy.ordering)
         self.running = Running.of(config, cache)
         self.lengths = LengthPredictor()
@@ -77,6 +82,7 @@ class InstanceScheduler:
         self._prefilled_s = 0.0
         self._planned: tuple[Batch, Work, float, Callable[[int], Work]] | None = None
         self.in_flight = InFlight()
+        """Batches in flight, where the engine reports each batch twice."""
         self._standing = StandingPlan()
 
     # -- requests in and out
@@ -86,10 +92,14 @@ class InstanceScheduler:
 
         ``max_new_tokens`` counts from here, without the tokens streamed by an earlier instance.
         """
+        blocks = self.running.blocks
         if request.request_id in self.sequences:
             return Refusal.DUPLICATE
-        if refusal := refusal_of_size(request, self.config.max_model_len, self.running.blocks):
-            return refusal
+        if request.num_prompt_tokens >= self.config.max_model_len:
+            return Refusal.TOO_LONG
+        longest = request.num_prompt_tokens + request.max_new_tokens
+        if blocks.blocks_for(longest) > blocks.num_blocks:
+            return Refusal.NEVER_FITS
         expected = self.lengths.predict(request)
         self._standing.end()
         memory_s = memory_cost_s(request, expected, self.running, self.waiting, self.latency)
@@ -119,16 +129,14 @@ class InstanceScheduler:
         self._standing.end()
 
     def drain(self, draining: bool = True) -> None:
-        """Start draining the instance, or stop doing so.
-
-        From the next batch on, requests that have not started are handed back; the others end here.
-        """
+        """Start or stop draining: from the next batch on, requests that have not started are handed
+        back; the others end here."""
         self._draining = draining
         self._standing.end()
 
     def loaded(self, request_ids: Iterable[str]) -> None:
-        """Let requests go on for which the engine has loaded blocks (``BatchResult.loading``); ids
-        of others are ignored."""
+        """Continue requests whose blocks the engine has loaded (``BatchResult.loading``); other ids
+        are ignored."""
         self._standing.end()
         for request_id in request_ids:
             if seq := self.running.loading.get(request_id):
@@ -167,7 +175,7 @@ class InstanceScheduler:
     # -- one iteration
 
     def schedule(self, now: float) -> Batch:
-        """Decide the next iteration. Preemptions and hand-backs hold for an idle batch as well."""
+        """Decide the next batch. Preemptions and hand-backs are valid for an idle batch as well."""
         decided_s, now = now, max(now, self.in_flight.ends_s)
         if again := self._standing.again(self.running, self.latency):
             self._costs.renew(self.waiting)
@@ -210,12 +218,13 @@ class InstanceScheduler:
         self._standing.begin(plan, batch, inputs, may_offload=may_offload)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
-            self.running.blocks.check()  # an idle instance has time for it
+            self.running.blocks.check()  # the instance has time while idle
         self._planned = batch, work, decided_s, partial(inputs.work, plan)
         return batch
 
     def promise(self, batch: Batch, taken: BatchResult) -> None:
-        """Count what the engine took on of ``batch``, the last one decided, as if it had come out.
+        """Count the part of ``batch``, the last one decided, that the engine has started, as if it
+        had ended.
 
         taken: prompt tokens that it computes, and tokens that come out unless a request ends first.
         """
@@ -230,23 +239,24 @@ class InstanceScheduler:
     def settle(self, finished: Iterable[str], more: Mapping[str, int], now: float) -> None:
         """Take in the result of the oldest batch in flight.
 
-        finished: ids of the requests that ended by it, in the order in which they are processed.
+        finished: ids of the requests that ended with it, in the order of processing.
         more: tokens beyond the promised ones, by request id; negative where fewer came out.
         """
         flight = self.in_flight.end(now)
         self._tally.iterations += 1
         self._take_time(flight.batch, flight.work, flight.taken, flight.elapsed_s)
-        correct_times(flight, self.running, self.in_flight.decoded_s, now)
+        self._correct_times(flight, now)
         if self.config.num_drafts:
             self.running.decoding.speculation.observe(flight, more, self.sequences)
         if more:
             self._standing.end()
-        for seq in correct_tokens(more, self.sequences, self.running, self.waiting, self._costs):
-            self._outgrow(seq)
+        for request_id, num_tokens in more.items():
+            if seq := self.sequences.get(request_id):
+                self._correct_tokens(seq, num_tokens)
         self._finish(finished, now)
 
     def update(self, batch: Batch, result: BatchResult, now: float) -> None:
-        """Take in the executor's result of ``batch``; it may contain less than was asked."""
+        """Take in the executor's result of ``batch``, which may contain less than was planned."""
         self._tally.iterations += 1
         if self._planned and self._planned[0] is batch:
             self._take_time(batch, self._planned[1], result, result.elapsed_s)
@@ -255,7 +265,7 @@ class InstanceScheduler:
         self._finish(result.finished, now)
 
     def status(self, now: float) -> InstanceStatus:
-        """Return a snapshot for the cell scheduler, with the ids taken in since the last one."""
+        """Return a report for the cell scheduler, with the ids taken in since the last one."""
         return snapshot(
             now,
             self.config,
@@ -272,7 +282,8 @@ class InstanceScheduler:
     # -- parts of an iteration
 
     def _give_up(self, now: float) -> list[HandedBack]:
-        """Hand back waiting requests: all while draining, else late ones if they are dropped."""
+        """Hand back waiting requests: all while draining, else late ones where these are
+        dropped."""
         if self._draining:
             leaving = [seq for seq in self.waiting if not seq.started]
             return self._hand_back(leaving, HandBackReason.DRAIN)
@@ -302,15 +313,15 @@ class InstanceScheduler:
             credit_late_requests(self.waiting, self.running, plan.picks, now, overdue_after_s)
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
-        """Update the phase, and the prefills' share of time while prompts wait for time, not for
-        memory or a seat."""
+        """Update the phase and, while prompts wait for time and not for memory or a seat, the
+        prefills' share of time."""
         self._phase.enter(batch.kind, self.waiting.prefill_s, inputs.now)
         if self.waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
             decode_s = inputs.decode_s if batch.decodes else 0.0
             self.averages.observe_share(decode_s, batch.predicted_s)
 
     def _take_time(self, batch: Batch, work: Work, result: BatchResult, elapsed_s: float) -> None:
-        """Learn from the time of a batch; the latency model does so if it ran as planned."""
+        """Learn from the time of a batch; the latency model learns if it ran as planned."""
         if all(result.prefilled.get(p.request_id) == p.num_tokens for p in batch.prefills):
             self.latency.observe(work, elapsed_s)
             self.averages.steps.observe(batch.predicted_s, elapsed_s)
@@ -318,7 +329,7 @@ class InstanceScheduler:
             self._prefill_pace.observe(sum(result.prefilled.values()), elapsed_s)
 
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
-        """Count the tokens of a batch; return the sequences with a first token."""
+        """Count the tokens of a batch; return the sequences with their first token."""
         self.running.blocks.read_again()
         self._standing.observe(result)
         if batch.decodes:
@@ -338,6 +349,22 @@ class InstanceScheduler:
                 self._emit(seq, num_tokens, now)
         return first
 
+    def _start_decoding(self, seq: Sequence) -> None:
+        """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
+        caches."""
+        start = self.running.send if self.sends else self.running.start_decoding
+        start(seq)
+
+    def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
+        """Give the batch's decodes their tokens, except those that the result names."""
+        decoding = self.running.decoding
+        excluded = [request_id for request_id in result.emitted if request_id in decoding]
+        if not decoding.are_all(batch.decodes):
+            decodes = {*batch.decodes, *excluded}
+            excluded += [request_id for request_id in decoding if request_id not in decodes]
+        for seq in decoding.emit(result.decoded, now, excluded):
+            self._outgrow(seq)
+
     def _emit(self, seq: Sequence, num_tokens: int, now: float) -> None:
         """Count tokens of one sequence."""
         decoding = self.running.decoding
@@ -350,6 +377,46 @@ class InstanceScheduler:
         elif seq.state is State.DECODING and decoding.change(seq, seq.emit, num_tokens, now):
             self._outgrow(seq)
 
+    def _correct_times(self, flight: Flight, now: float) -> None:
+        """Correct the times of tokens that were promised by a batch that ended ``now``."""
+        decoding = self.running.decoding
+        if flight.taken.decoded:
+            decoding.correct_step(flight.expected_gap_s, flight.gap_s, flight.num_added)
+            decoding.last_step_s = self.in_flight.decoded_s
+        for seq in flight.first:
+            if seq.request_id in decoding:
+                decoding.change(seq, seq.correct_first_token, now)
+            else:
+                seq.correct_first_token(now)
+
+    def _correct_tokens(self, seq: Sequence, num_tokens: int) -> None:
+        """Count the tokens of one sequence beyond the promised ones; negative if fewer came."""
+        if seq.state is State.DECODING:
+            if self.running.decoding.change(seq, seq.correct_tokens, num_tokens):
+                self._outgrow(seq)
+        elif seq.state is State.WAITING:
+            # It lost its cache while the tokens were in flight: they have to be recomputed.
+            self.waiting.remove(seq)
+            seq.correct_tokens(num_tokens)
+            seq.forget_cache()
+            self._costs.come_back(seq)
+            self.waiting.add(seq)
+        else:
+            seq.correct_tokens(num_tokens)
+            if seq.state is State.PAUSED and seq.num_tokens >= seq.most_tokens:
+                self.running.complete(seq)
+
+    def _outgrow(self, seq: Sequence) -> None:
+        """Predict a longer response for a sequence that reached its expected length, or complete it
+        at its limit."""
+        self._standing.end()
+        if seq.num_tokens >= seq.most_tokens:
+            if seq.state is State.DECODING:
+                self.running.complete(seq)
+            return
+        expected = self.lengths.predict(seq.request, seq.num_emitted)
+        self.running.decoding.expect(seq, expected)
+
     def _finish(self, finished: Iterable[str], now: float) -> None:
         """End the requests that the engine ended."""
         for request_id in finished:
@@ -361,32 +428,6 @@ class InstanceScheduler:
                 seq.num_emitted -= self.in_flight.tokens_of(request_id)
                 self.lengths.observe(seq.request, seq.num_emitted)
                 self._tally.end(seq.request, attained=seq.attained(now))
-
-    def _start_decoding(self, seq: Sequence) -> None:
-        """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
-        caches."""
-        start = self.running.send if self.sends else self.running.start_decoding
-        start(seq)
-
-    def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
-        """Give the batch's decodes their tokens, except those that the result names."""
-        decoding = self.running.decoding
-        apart = [request_id for request_id in result.emitted if request_id in decoding]
-        if not decoding.are_all(batch.decodes):
-            decodes = {*batch.decodes, *apart}
-            apart += [request_id for request_id in decoding if request_id not in decodes]
-        for seq in decoding.emit(result.decoded, now, apart):
-            self._outgrow(seq)
-
-    def _outgrow(self, seq: Sequence) -> None:
-        """Expect more of a sequence that reached its expected length, if it may have more."""
-        self._standing.end()
-        if seq.num_tokens >= seq.most_tokens:
-            if seq.state is State.DECODING:
-                self.running.complete(seq)
-            return
-        expected = self.lengths.predict(seq.request, seq.num_emitted)
-        self.running.decoding.expect(seq, expected)
 
     def _end(self, seq: Sequence) -> None:
         self._standing.end()

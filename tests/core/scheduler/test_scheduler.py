@@ -8,7 +8,7 @@ import pytest
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.estimators import SHARE_FLOOR
-from macroserve.core.scheduler.refusal import Refusal
+from macroserve.core.scheduler.scheduler import Refusal
 from macroserve.core.status import Phase
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache, Ordering
