@@ -1,18 +1,19 @@
-"""The costs of a waiting prompt follow from the tokens that the prefix cache does not have."""
+"""Costs of waiting prompts: the time of their prefill, and the time that others lose by them."""
 
 from macroserve.core.latency import LatencyModel
+from macroserve.core.request import Request
 from macroserve.core.scheduler.blocks import MISS, EngineCache, Hit
 from macroserve.core.scheduler.estimators import Averages
+from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
 
 LOOK_UPS = 16
-"""Number of waiting prompts that the prefix cache is asked for in each iteration."""
+"""Number of waiting prompts that are looked up in the prefix cache in each iteration."""
 
 
 class PromptCosts:
-    """The costs are set when a prompt arrives, and again when the prefix cache has more or less of
-    it.
+    """Costs of prompts by their uncached tokens, kept up to date with the prefix cache.
 
     cache: the engine's record of its blocks, if it has one.
     """
@@ -31,23 +32,23 @@ class PromptCosts:
         self._next = 0
 
     def arrive(self, seq: Sequence) -> None:
-        """Set the costs of a prompt that is new."""
+        """Set the costs of a new prompt."""
         self._set(seq, MISS if self._cache is None else self._cache.find(seq.request_id))
 
     def come_back(self, seq: Sequence) -> None:
-        """Set the time of a preempted sequence's prefill; the others keep what they lose by it."""
+        """Set the prefill time of a preempted sequence; its cost to others stays as it was."""
         seq.prefill_s = self._prefill_s(seq)
 
     def wait_again(self, preempted: list[Sequence], waiting: WaitingQueue) -> list[Sequence]:
-        """Let preempted sequences wait for their prefill; return them."""
+        """Return preempted sequences to the queue; return them."""
         for seq in preempted:
             self.come_back(seq)
             waiting.add(seq)
         return preempted
 
     def renew(self, waiting: WaitingQueue) -> None:
-        """Ask the prefix cache again for some of the waiting prompts, in turns: it has got or
-        dropped blocks since."""
+        """Look the next ``LOOK_UPS`` waiting prompts up in the prefix cache again, which has gained
+        and dropped blocks since."""
         if self._cache is None or not waiting:
             return
         first = self._next if self._next < len(waiting) else 0
@@ -68,3 +69,24 @@ class PromptCosts:
         return self._latency.batched_prefill_s(
             seq.num_to_prefill, self._max_batch_tokens, seq.num_cached
         )
+
+
+def memory_cost_s(
+    request: Request,
+    num_new_tokens: int,
+    running: Running,
+    waiting: WaitingQueue,
+    latency: LatencyModel,
+) -> float:
+    """Return the time that others lose by the memory of a request until its response ends, seconds;
+    0 if there is enough memory for all that wait."""
+    blocks, decoding = running.blocks, running.decoding
+    num_tokens = request.num_prompt_tokens + num_new_tokens
+    claimed = waiting.num_prompt_tokens + waiting.predicted_tokens + num_tokens
+    if claimed <= blocks.free * blocks.block_size:
+        return 0.0
+    pool_share = blocks.blocks_for(num_tokens) / blocks.num_blocks
+    num_drafted = len(decoding) * decoding.speculation.drafted
+    work = latency.work((), len(decoding), decoding.num_tokens, num_drafted=num_drafted)
+    num_steps = num_new_tokens / decoding.speculation.emitted
+    return pool_share * num_steps * latency.predict(work)

@@ -29,13 +29,11 @@ from macroserve.core.scheduler.estimators import Averages, Inflow, LengthPredict
 from macroserve.core.scheduler.in_flight import Flight, InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.late_credit import credit_late_requests
-from macroserve.core.scheduler.memory_cost import memory_cost_s
 from macroserve.core.scheduler.offload import due_to_offload
-from macroserve.core.scheduler.phase_record import PhaseRecord
-from macroserve.core.scheduler.prompt_costs import PromptCosts
+from macroserve.core.scheduler.prompt_costs import PromptCosts, memory_cost_s
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
-from macroserve.core.scheduler.snapshot import Tally, snapshot
+from macroserve.core.scheduler.snapshot import PhaseRecord, Tally, snapshot
 from macroserve.core.scheduler.standing import StandingPlan
 from macroserve.core.scheduler.turn import turn_of
 from macroserve.core.scheduler.waiting import WaitingQueue

@@ -1,24 +1,23 @@
-"""An instance reports its state to its cell scheduler in snapshots."""
+"""The status that an instance reports to its cell scheduler."""
 
 from itertools import chain
 from math import isinf
 
+from macroserve.core.batch import BatchKind
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import PrefillPace, StepTimes
-from macroserve.core.scheduler.phase_record import PhaseRecord
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.waiting import WaitingQueue
-from macroserve.core.status import Ended, InstanceStatus
+from macroserve.core.status import Ended, InstanceStatus, Phase
 
 MAX_TARGETS = 16
-"""Most TTFT targets that a status tells apart: requests may bring numbers of their own."""
+"""Maximum TTFT targets listed in a status: requests may bring their own."""
 
 
 class Tally:
-    """The tally counts events since the start, and collects the ids taken in since the last
-    status."""
+    """Counts since the start, and the ids taken in since the last status."""
 
     def __init__(self) -> None:
         self.num_statuses = 0
@@ -31,7 +30,7 @@ class Tally:
         self.admitted: list[str] = []
 
     def admit(self, request: Request) -> None:
-        """Note that the instance took a request in, by the id that its cell scheduler knows."""
+        """Record a request that the instance took in, by the id that its cell scheduler knows."""
         self.admitted.append(request.route_id or request.request_id)
 
     def end(self, request: Request, *, attained: bool) -> None:
@@ -41,6 +40,28 @@ class Tally:
         if request.slo_class != DEFAULT_CLASS:
             so_far = self.ended_by_class.get(request.slo_class, Ended())
             self.ended_by_class[request.slo_class] = so_far + Ended(1, int(attained))
+
+
+class PhaseRecord:
+    """Current phase: a row of batches of the same kind (EcoServe, section 3.2)."""
+
+    def __init__(self) -> None:
+        self.current = Phase.IDLE
+        self.since_s = 0.0
+        """Start of the phase, seconds."""
+        self.prefill_s = 0.0
+        """Predicted time of the prefills added since the last phase of decodes, or of all that wait
+        where prefills and decodes are mixed, seconds."""
+
+    def enter(self, kind: BatchKind, waiting_prefill_s: float, now: float) -> None:
+        """Take in that a batch starts while prompts of ``waiting_prefill_s`` wait."""
+        phase = Phase(kind.value)
+        if phase is not self.current:
+            self.current, self.since_s = phase, now
+            if phase in (Phase.DECODE, Phase.IDLE):
+                self.prefill_s = 0.0
+        if phase is Phase.MIXED:  # no phases, so all waiting prefills are pending
+            self.prefill_s = waiting_prefill_s
 
 
 def snapshot(
@@ -58,7 +79,7 @@ def snapshot(
 ) -> InstanceStatus:
     """Return the next status, and take the admitted ids out of ``tally``.
 
-    Requests with only their first token out save no TPOT yet and are left out of it.
+    Requests with only their first token out save no TPOT yet and do not count in its mean.
     """
     decoding = running.decoding
     full_prefill_s = latency.prefill_s(config.max_batch_tokens)
@@ -74,7 +95,7 @@ def snapshot(
             ttft_s = seq.request.slo.ttft_s
             by_ttft[ttft_s] = by_ttft.get(ttft_s, 0.0) + left_s
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
-    # A batch reads all weights, however few its tokens.
+    # The shortest prefill: a batch reads all weights, however few its tokens.
     one_batch_s = latency.prefill_s(1)
     prefill_s_per_token = full_prefill_s / config.max_batch_tokens
     step_s, predicted_step_s = step_times.means_s()
@@ -119,5 +140,5 @@ def snapshot(
 
 
 def _longest_first(prefills_s: dict[float, float]) -> tuple[tuple[float, float], ...]:
-    """Return the predicted times of prefills by target, both in seconds, for the longest ones."""
+    """Return (target, predicted time of its prefills) for the longest targets, in seconds."""
     return tuple(sorted(prefills_s.items(), reverse=True)[:MAX_TARGETS])
