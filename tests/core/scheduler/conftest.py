@@ -15,11 +15,10 @@ from macroserve.core.scheduler.blocks import BlockLedger
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import WINDOW_S, Inflow, LengthPredictor
-from macroserve.core.scheduler.iteration import IterationInputs
+from macroserve.core.scheduler.iteration import IterationInputs, turn_of
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.turn import turn_of
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Phase, Pool

@@ -5,7 +5,7 @@ import pytest
 
 from macroserve.core.batch import HandBackReason, HandedBack
 from macroserve.core.request import Slo
-from macroserve.core.scheduler.offload import due_to_offload
+from macroserve.core.scheduler.candidates import due_to_offload
 from macroserve.core.status import Pool
 
 

@@ -224,7 +224,7 @@ def test_late_request_without_promised_tokens_waits(
 ):
     """The flood is the same as above, without tokens for late requests, so the test above has a
     cause."""
-    monkeypatch.setattr("macroserve.core.scheduler.late_credit.LATE_SHARE", 0.0)
+    monkeypatch.setattr("macroserve.core.scheduler.candidates.LATE_SHARE", 0.0)
     slo = Slo(0.3, 0.1)
     scheduler = make_scheduler("unified", slo=slo, num_blocks=4000, max_num_seqs=256)
     executor = make_executor(scheduler, {"big": 2})

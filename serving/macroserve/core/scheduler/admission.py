@@ -1,9 +1,8 @@
-"""Admission picks the prompts of a batch by tokens, seats and memory, and the cache of new ones."""
+"""Choice of the prompts of a batch by tokens, seats and memory, and of the cache of new ones."""
 
 from collections.abc import Container, Iterator, Mapping
 from math import ceil
 
-from macroserve.core.scheduler.adapter_slots import AdapterSlots
 from macroserve.core.scheduler.blocks import MISS, CacheKind
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.iteration import IterationInputs, Pick
@@ -15,7 +14,7 @@ SHORT_MEMORY = 0.5
 
 
 class Admission:
-    """Admission picks prefills from the candidates of one iteration. Picking changes no state."""
+    """Picks prefills from the candidates of one iteration; picking changes no state."""
 
     def __init__(self, inputs: IterationInputs, candidates: Candidates) -> None:
         self._inputs = inputs
@@ -37,10 +36,10 @@ class Admission:
 
         Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch. No
         prompt begins after the first one that finds no seat among ``max_num_seqs`` or no memory
-        beside ``held_back_blocks``: later ones could keep it out for ever. Nor does a prompt begin
+        outside ``held_back_blocks``: later ones could keep it out for ever. Nor does a prompt begin
         with a piece of less than ``least_tokens``, or without a slot for its adapter.
 
-        urgent_tokens: tokens among ``num_tokens`` that no patient prompt gets.
+        urgent_tokens: tokens of ``num_tokens`` reserved for prompts with the tightest target.
         chosen: the only waiting requests to begin, in this order and with these caches.
         """
         picks: list[Pick] = []
@@ -87,9 +86,9 @@ class Admission:
     def reservations(self, seqs: list[Sequence]) -> list[int]:
         """Return the KV blocks to reserve for each of ``seqs``.
 
-        The blocks hold the prompt and a block for the first tokens, or the whole predicted
-        response; the prompt alone if responses wait for their own memory. They never exceed the
-        longest response, so that whatever fits the pool is admitted when alone.
+        They hold the prompt and a block for the first tokens, or the whole predicted response; the
+        prompt alone if responses wait for their own memory. They never exceed the longest response,
+        so that a request that fits the pool is admitted when alone.
         """
         strategy, blocks = self._inputs.config.strategy, self._inputs.running.blocks
         if strategy.queues_responses:
@@ -103,7 +102,7 @@ class Admission:
 
     @property
     def default_cache(self) -> CacheKind:
-        """Return the cache of a request that begins, if the policy does not choose one for each.
+        """Return the cache of a request that begins, unless the policy chooses one for each.
 
         A request that was just preempted waits for an iteration, although its hidden cache might
         fit.
@@ -123,8 +122,8 @@ class Admission:
         return CacheKind.HIDDEN if is_cheap else CacheKind.KV
 
     def _piece(self, num_before: int, num_left: int, num_tokens: int, is_first: bool) -> int:
-        """Return the tokens of a cut prompt that end where the engine can cut it; 0 if there are
-        none.
+        """Return the tokens of a piece that ends where the engine can cut a prompt; 0 if there is
+        no such piece.
 
         The first prompt of a batch gets the shortest piece even if that is more than
         ``num_tokens``, as long as the batch has room: it would never begin otherwise.
@@ -138,14 +137,14 @@ class Admission:
         return shortest if is_first and shortest <= room else 0
 
     def _most(self, seq: Sequence, num_tokens: int, urgent_tokens: int) -> int:
-        """Return the tokens that a prompt may get of the ``num_tokens`` that are left."""
+        """Return the maximum tokens for a prompt of the ``num_tokens`` that are left."""
         is_patient = urgent_tokens and self._inputs.is_patient(seq)
         return num_tokens - urgent_tokens if is_patient else num_tokens
 
     def _begun(
         self, num_tokens: int, urgent_tokens: int, others: Container[Sequence]
     ) -> Iterator[Pick]:
-        """Yield prompts under way except ``others``: they have seats and memory."""
+        """Yield begun prompts, which have seats and memory, except ``others``."""
         for seq in self._inputs.running.prefilling.values():
             most = self._most(seq, num_tokens, urgent_tokens)
             if most > 0 and seq not in others:
@@ -157,6 +156,37 @@ class Admission:
                 num_tokens -= share
 
     def _padded_response(self, seq: Sequence) -> int:
-        """Return the tokens still expected of the response, plus the padding."""
+        """Return the tokens still expected of a response, plus the padding."""
         expected = self._inputs.lengths.predict(seq.request, seq.num_emitted) - seq.num_emitted
         return ceil((1 + self._inputs.config.tuning.kv_padding) * expected)
+
+
+class AdapterSlots:
+    """Adapters that the engine can compute at a time: those of running and of starting requests.
+
+    Once the request that has waited longest is overdue, a slot is kept for its adapter: while the
+    slots are full no request of another adapter begins, until one is free.
+    """
+
+    def __init__(self, inputs: IterationInputs) -> None:
+        self._num_slots = inputs.config.max_adapters
+        self._held: set[str] = set()
+        if self._num_slots is None:
+            return
+        adapters = [name for name, num_users in inputs.running.adapters.items() if num_users]
+        oldest = inputs.waiting.oldest()
+        if oldest and oldest.overdue_from_s < inputs.now:
+            adapters.append(oldest.request.adapter)
+        self._held.update(filter(None, adapters))
+
+    def fit(self, seq: Sequence) -> bool:
+        """Return whether a waiting request finds a slot for its adapter."""
+        adapter = seq.request.adapter
+        if self._num_slots is None or adapter is None:
+            return True
+        return len(self._held | {adapter}) <= self._num_slots
+
+    def take(self, seq: Sequence) -> None:
+        """Occupy a slot for a request that begins."""
+        if seq.request.adapter is not None:
+            self._held.add(seq.request.adapter)

@@ -1,32 +1,39 @@
-"""The candidates are the prompts of one iteration in order: queue, triage or response ratio."""
+"""Prompts of one iteration in the order of the strategy, of triage or of the response ratio."""
 
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Many
+from heapq import heappop, heappush, heappushpop
 from itertools import chain, compress, islice
 from math import inf
 from typing import NamedTuple
 
-from macroserve.core.scheduler.iteration import IterationInputs
+from macroserve.core.scheduler.iteration import IterationInputs, Pick
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.triage import infeasible
 
 SPARE_LOAD = 0.7
-"""Share of its time and of its seats up to which an instance has room for deferred requests."""
+"""Share of the time and of the seats in use up to which an instance takes deferred requests."""
 
 RESERVED_TTFTS = 4.0
-"""Deferred requests leave memory free for the requests expected within this many TTFT targets.
-Values from 3 to 6 perform alike; outside that range goodput drops."""
+"""TTFT targets for whose arrivals deferred requests leave memory free. Values from 3 to 6 perform
+alike; outside that range goodput drops."""
 
 MAX_RESERVED_SHARE = 0.5
-"""Largest share of the memory kept free for them, so that a backlog can drain."""
+"""Largest share of the memory kept free for arrivals, so that a backlog can drain."""
+
+LATE_SHARE = 0.02
+"""Share of the tokens prefilled while late requests wait that is reserved for them."""
+
+OVERDUE_SHARE = 0.5
+"""That share while one of them is overdue; the rest is for requests that can be in time."""
 
 
 class _Triage(NamedTuple):
-    """Triage decides on the requests, begun or not, that are not late yet."""
+    """Requests, begun or not, that are not late yet, and those of them to defer."""
 
     seqs: list[Sequence]
-    """Those requests by deadline; ``deadlines_s`` and ``costs_s`` are parallel."""
+    """All of them by deadline, parallel to ``deadlines_s`` and ``costs_s``."""
     deadlines_s: "array[float]"
     costs_s: "array[float]"
     dropped_s: set[float]
@@ -46,7 +53,7 @@ class _Triage(NamedTuple):
 
 
 class Candidates:
-    """The candidates are the prompts of one iteration; triage runs once, when first needed."""
+    """Prompts of one iteration; triage runs once, when first needed."""
 
     def __init__(self, inputs: IterationInputs) -> None:
         self._inputs = inputs
@@ -56,7 +63,7 @@ class Candidates:
     def in_order(self, admit: bool, chosen: Iterable[Sequence] | None = None) -> Iterator[Sequence]:
         """Yield begun prompts and, if ``admit``, waiting ones in the order of the strategy.
 
-        chosen: the waiting requests, and their order, if a policy has chosen them itself.
+        chosen: the waiting requests in order, if a policy has chosen them itself.
         """
         inputs = self._inputs
         begun = inputs.running.prefilling.values()
@@ -78,7 +85,7 @@ class Candidates:
 
     @property
     def has_slack(self) -> bool:
-        """Return whether all prompts are in time in whatever order they are served."""
+        """Return whether all prompts are in time in any order."""
         if self._has_slack is None:
             waiting, begun = self._inputs.waiting, self._inputs.running.prefilling.values()
             cost_s = waiting.cost_s + sum([seq.cost_left_s for seq in begun])
@@ -88,9 +95,9 @@ class Candidates:
 
     @property
     def _free_at_s(self) -> float:
-        """Return when the decodes of this step end: no first token comes before that.
+        """Return when the decodes of this step end: no first token comes earlier.
 
-        A request that is due earlier would take a seat and be late all the same.
+        A request that is due before that would take a seat and still be late.
         """
         return self._inputs.now + self._inputs.decode_s
 
@@ -121,13 +128,13 @@ class Candidates:
         """Yield prompts in the order of triage.
 
         1. Requests whose reader has seen a token.
-        2. The oldest late request, once the tokens promised to late ones cover it.
-        3. Requests that can be in time: by deadline, or, while all can in any order, so that
-           they wait least for each token.
+        2. The oldest late request, once the tokens credited to late ones cover it.
+        3. Requests that can be in time: by response ratio while all can in any order, else by
+           deadline.
         4. Where there is room, deferred and late requests.
 
-        So each late request is served before 1 / LATE_SHARE times its tokens, and those of the
-        late ones ahead of it, have been prefilled; sooner once one is overdue (``late_credit``).
+        So a late request is served before 1 / LATE_SHARE times its tokens, and those of the late
+        ones ahead of it, have been prefilled; sooner once one is overdue.
         """
         now, waiting = self._inputs.now, self._inputs.waiting
         num_late = waiting.num_due_before(now)
@@ -157,10 +164,10 @@ class Candidates:
 
     @property
     def _has_room(self) -> bool:
-        """Return whether deferred requests take nothing from the requests to come.
+        """Return whether deferred requests may begin without harm to future arrivals.
 
-        They do not while little time, memory and seats are in use, or while nothing decodes, when
-        no other request may be able to continue.
+        They may while little time, memory and seats are in use, and while nothing decodes, since no
+        other request may be able to continue then.
         """
         inputs = self._inputs
         if not inputs.decoding:
@@ -176,3 +183,87 @@ class Candidates:
         return blocks.free >= min(
             coming / blocks.block_size, MAX_RESERVED_SHARE * blocks.num_blocks
         )
+
+
+def infeasible(
+    starts_s: Iterable[float],
+    costs_s: Iterable[float],
+    ttfts_s: Iterable[float],
+    free_at_s: float,
+) -> set[float]:
+    """Return the costs of the requests to defer, for requests ordered by deadline.
+
+    Moore and Hodgson's rule: take the jobs by deadline, and whenever one would end after its own,
+    drop the costliest so far. Where cost and service are the same, no other choice keeps more.
+    Jobs with longer TTFT targets give way first: of those with the shortest one, as many are kept
+    as if there were no others. O(n log n): about 0.3 ms for 2,000 requests. A heap of pairs of
+    cost and index would take twice as long.
+
+    starts_s: latest start of each request: its deadline less its service time.
+    costs_s: time that each takes from the requests behind it, at least its service; all different.
+    ttfts_s: TTFT target of each.
+    free_at_s: when the instance is free.
+    """
+    # By target; negative costs, since a heap's first is the least.
+    kept: dict[float, list[float]] = {}
+    dropped = set[float]()
+    next_s, target_s, alike = free_at_s, 0.0, list[float]()
+    for start_s, cost_s, ttft_s in zip(starts_s, costs_s, ttfts_s, strict=True):
+        if ttft_s != target_s:
+            target_s, alike = ttft_s, kept.setdefault(ttft_s, [])
+        if next_s > start_s and len(kept) > 1:
+            for longer_s in sorted(filter(ttft_s.__lt__, kept), reverse=True):
+                while next_s > start_s and kept[longer_s]:
+                    costliest_s = -heappop(kept[longer_s])
+                    next_s -= costliest_s
+                    dropped.add(costliest_s)
+        if next_s <= start_s:
+            heappush(alike, -cost_s)
+            next_s += cost_s
+        else:
+            costliest_s = -heappushpop(alike, -cost_s)
+            next_s += cost_s - costliest_s
+            dropped.add(costliest_s)
+    return dropped
+
+
+def credit_late_requests(inputs: IterationInputs, picks: Many[Pick]) -> None:
+    """Credit late requests with a share of the picked tokens while there are any, so that each is
+    served in the end."""
+    now, waiting, running = inputs.now, inputs.waiting, inputs.running
+    overdue_after_s = inputs.config.overdue_after_s
+    late = [seq for seq in running.prefilling.values() if seq.is_late(now)]
+    late += waiting.by_deadline.seqs[: min(1, waiting.num_due_before(now))]
+    if not late:
+        waiting.promised_tokens = 0.0
+        return
+    longest_s = now - min([seq.arrival_s for seq in late])
+    is_overdue = overdue_after_s is not None and longest_s >= overdue_after_s
+    num_tokens = sum([pick.num_tokens for pick in picks])
+    num_late_tokens = sum([pick.num_tokens for pick in picks if pick.seq.is_late(now)])
+    earned = (OVERDUE_SHARE if is_overdue else LATE_SHARE) * num_tokens - num_late_tokens
+    waiting.promised_tokens = max(0.0, waiting.promised_tokens + earned)
+
+
+def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequence]:
+    """Return the requests about to miss their TTFT here, early enough for an HP instance (Ascendra,
+    section 5.3).
+
+    A request is offloaded if its slack, less its prefill, is below the threshold plus a full batch:
+    on the HP instance it waits for one batch at worst, and here for one before it is considered
+    again. With triage, only deferred requests leave: the others will be in time here.
+    """
+    now, config, waiting = inputs.now, inputs.config, inputs.waiting
+    if not waiting:
+        return []
+    full_step_s = inputs.latency.prefill_s(config.max_batch_tokens) + inputs.decode_s
+    horizon_s = now + config.tuning.offload_threshold_s + full_step_s
+    longest_s = inputs.latency.prefill_s(config.max_model_len)
+    num_late = waiting.num_due_before(now)
+    num_near = waiting.num_due_before(horizon_s + longest_s)
+    return [
+        seq
+        for seq in waiting.by_deadline.seqs[num_late:num_near]
+        if now <= seq.deadline_s - seq.prefill_s < horizon_s
+        and (not config.strategy.triage or candidates.is_infeasible(seq))
+    ]

@@ -48,8 +48,8 @@ class InstanceConfig:
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
     overdue_after_s: float | None = None
-    """Time since its arrival after which a late request that triage puts behind others is overdue,
-    see ``late_credit``; None: never."""
+    """Time since its arrival after which a late request that triage puts behind others is overdue
+    (``candidates.credit_late_requests``), seconds; None: never."""
     hidden_states_per_block: int | None = None
     """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine keeps
     only keys and values."""

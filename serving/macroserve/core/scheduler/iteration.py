@@ -1,5 +1,7 @@
-"""A batching policy turns the inputs of one iteration into a plan."""
+"""One iteration: the inputs of a batching policy, and the plan that it makes of them."""
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import chain
@@ -14,13 +16,97 @@ from macroserve.core.scheduler.decoding import Decoding
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.turn import Turn
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Phase
 
+BEARABLE_SHARE = 0.5
+"""Share of the tightest TPOT target up to which a step has decodes that could rest; prompts and
+saved time get the rest."""
+
+DUE_SHARE = 0.5
+"""Time by which a resting response stays ahead of its target, in its own TPOT targets."""
+
+LONGEST_REST = 4.0
+"""Longest time between two tokens of a resting response, in its own TPOT targets: no longer than
+the longest step of ``unified``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTurn:
+    """Decodes of one step: all of them, or those that cannot rest.
+
+    A step with all decodes can take longer than the tightest TPOT target allows while others have
+    looser targets and are ahead of them. These rest until they are due, so that a backlog of
+    patient responses leaves the steps to the urgent ones.
+    """
+
+    ids: tuple[str, ...]
+    num_tokens: int
+    """Cached tokens of all together."""
+    num_hidden_tokens: int
+    """Those of them that are cached as hidden states."""
+
+    @classmethod
+    def of_all(cls, decoding: Decoding) -> "DecodeTurn":
+        return cls(tuple(decoding), decoding.num_tokens, decoding.num_hidden_tokens)
+
+    @classmethod
+    def of(cls, seqs: Iterable[Sequence]) -> "DecodeTurn":
+        ids, num_tokens, num_hidden_tokens = list[str](), 0, 0
+        for seq in seqs:
+            ids.append(seq.request_id)
+            num_tokens += seq.num_tokens
+            num_hidden_tokens += seq.num_tokens if seq.cache is CacheKind.HIDDEN else 0
+        return cls(tuple(ids), num_tokens, num_hidden_tokens)
+
+    def step_s(self, latency: LatencyModel, drafted: float) -> float:
+        """Return the predicted time of a step of these decodes and nothing else, seconds.
+
+        drafted: drafted tokens that each is expected to verify.
+        """
+        num = len(self.ids)
+        work = latency.work((), num, self.num_tokens, self.num_hidden_tokens, num * drafted)
+        return latency.predict(work)
+
+
+def turn_of(decoding: Decoding, latency: LatencyModel, now: float, may_rest: bool) -> DecodeTurn:
+    """Return the decodes of the next step.
+
+    All, if none may rest, none has a looser target, or the tightest target allows all. Else those
+    with the tightest target or a TBT target, those that are due, and as many others as the tightest
+    target allows, the least ahead first. O(n log n) for n decodes.
+    """
+    every, tightest_s, expected = (
+        DecodeTurn.of_all(decoding),
+        decoding.min_tpot_s,
+        decoding.speculation,
+    )
+    if not may_rest or not decoding.has_looser:
+        return every
+    bearable_s = BEARABLE_SHARE * tightest_s * expected.emitted / latency.error_factor
+    if every.step_s(latency, expected.drafted) <= bearable_s:
+        return every
+    needed, ahead = list[Sequence](), list[Sequence]()
+    for seq in decoding.values():
+        must = seq.tpot_s <= tightest_s or seq.request.slo.tbt_s is not None or is_due(seq, now)
+        (needed if must else ahead).append(seq)
+    ahead.sort(key=lambda seq: seq.tpot_budget_until_s)
+
+    def step_s(num_more: int) -> float:
+        return DecodeTurn.of([*needed, *ahead[:num_more]]).step_s(latency, expected.drafted)
+
+    num_more = bisect_right(range(1, len(ahead) + 1), bearable_s, key=step_s)
+    return DecodeTurn.of([*needed, *ahead[:num_more]])
+
+
+def is_due(seq: Sequence, now: float) -> bool:
+    """Return whether a response has to continue to keep its own TPOT target."""
+    ahead_s, rested_s = seq.tpot_budget_until_s - now, now - seq.pending_since_s
+    return ahead_s <= DUE_SHARE * seq.tpot_s or rested_s >= LONGEST_REST * seq.tpot_s
+
 
 class Pick(NamedTuple):
-    """The plan prefills ``num_tokens`` prompt tokens of a sequence."""
+    """Prefill of ``num_tokens`` prompt tokens of a sequence."""
 
     seq: Sequence
     num_tokens: int
@@ -38,7 +124,7 @@ class Pick(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """A paused response begins or continues."""
+    """A paused response to continue, with the blocks that it gets."""
 
     seq: Sequence
     num_blocks: int
@@ -47,7 +133,7 @@ class Resume(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The plan is the decision of a batching policy."""
+    """Decision of a batching policy."""
 
     picks: Many[Pick]
     """Prefills in execution order."""
@@ -61,11 +147,11 @@ class Plan(NamedTuple):
     slack_exhausted: bool = False
     """Whether prompts could begin or continue if the decodes had saved enough time."""
     stands: bool = False
-    """The policy tells that it would decide the same decodes, and nothing else, until an
-    event that ``standing`` lists, whatever the time."""
+    """Whether the policy would decide the same decodes, and nothing else, at any time until an
+    event that ``standing`` lists."""
 
     def without(self, preempted: list[Sequence]) -> "Plan":
-        """Return the plan without requests that have lost their caches since it was made."""
+        """Return the plan without requests that have lost their caches since."""
         ids = {seq.request_id for seq in preempted}
         decodes = tuple([request_id for request_id in self.decodes if request_id not in ids])
         picks = [pick for pick in self.picks if pick.seq.request_id not in ids]
@@ -80,7 +166,7 @@ class Plan(NamedTuple):
     def to_batch(
         self, preempted: Many[Sequence], handed_back: Many[HandedBack], predicted_s: float
     ) -> Batch:
-        """Return the batch that carries the plan out."""
+        """Return the batch of this plan."""
         return Batch(
             self.kind,
             tuple([pick.to_prefill() for pick in self.picks]),
@@ -94,9 +180,9 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationInputs:
-    """The inputs are the state from which one iteration is decided.
+    """State from which one iteration is decided.
 
-    Deciding changes nothing in it but the clocks that EcoServe starts (``Decoding.start_clocks``).
+    A policy changes nothing in it but the clocks that EcoServe starts (``Decoding.start_clocks``).
     """
 
     now: float
@@ -112,12 +198,12 @@ class IterationInputs:
     """Time of the last batch with prefills, seconds."""
     pace_s: float
     """Recent mean time per token of the decodes, seconds."""
-    turn: Turn
+    turn: DecodeTurn
     """The decodes of this iteration, for policies that run all that can."""
     decode_s: float
     """Predicted time of a step with these decodes and nothing else, seconds."""
     inflow: Inflow
-    """Requests that arrived of late."""
+    """Recent arrivals."""
     preempted: Many[Sequence] = ()
     """Sequences that lost their cache in this iteration."""
     cache: EngineCache | None = None
@@ -129,12 +215,12 @@ class IterationInputs:
 
     @property
     def rests(self) -> bool:
-        """Return whether some response leaves this iteration to others."""
+        """Return whether some response rests in this iteration."""
         return len(self.turn.ids) < len(self.decoding)
 
     @property
     def only_decodes(self) -> bool:
-        """Return whether all requests decode that have a seat, and none that waits finds one."""
+        """Return whether all requests with a seat decode, and no waiting one finds a seat."""
         return len(self.decoding) == len(self.running) > 0 and not self.may_prefill
 
     @property
@@ -154,13 +240,12 @@ class IterationInputs:
         return (*self.decoding, *[resume.seq.request_id for resume in resumes])
 
     def tokens_of(self, num_decodes: int) -> int:
-        """Return the tokens of a batch that decodes take: drafted ones are verified with the last
-        one."""
+        """Return the tokens that decodes take in a batch, drafted ones included."""
         return ceil(num_decodes * (1 + self.decoding.speculation.drafted))
 
     @property
     def overdue(self) -> bool:
-        """Return whether some prompt has waited too long, as measured by its own target."""
+        """Return whether some prompt has waited too long by its own target."""
         now = self.now
         return self.waiting.overdue_from_s < now or any(
             seq.overdue_from_s < now for seq in self.running.prefilling.values()
@@ -168,14 +253,14 @@ class IterationInputs:
 
     @property
     def starved(self) -> bool:
-        """Return whether some prompt has waited too long while no other was prefilled, both as
-        measured by its own target."""
+        """Return whether some prompt has waited too long while no other was prefilled, both by its
+        own target."""
         now, begun = self.now, self.running.prefilling.values()
 
         def no_prefill_within(ttft_s: float) -> bool:
             return self.prefilled_s < now - OVERDUE_TTFTS * ttft_s
 
-        # Few targets tell for a long queue that a prefill was recent.
+        # For a long queue, the tightest target is enough to see that a prefill was recent.
         targets_s = [self.waiting.min_ttft_s, *[seq.request.slo.ttft_s for seq in begun]]
         return no_prefill_within(min(targets_s)) and any(
             seq.overdue_from_s < now and no_prefill_within(seq.request.slo.ttft_s)
@@ -183,15 +268,14 @@ class IterationInputs:
         )
 
     def is_patient(self, seq: Sequence) -> bool:
-        """Return whether a prompt has a longer TTFT target than another request that arrived of
-        late."""
+        """Return whether a prompt has a longer TTFT target than another recent request."""
         return seq.request.slo.ttft_s > self.inflow.min_ttft_s(self.now)
 
     def hit(self, seq: Sequence) -> Hit:
-        """Return what the prefix cache has of a waiting prompt.
+        """Return the part of a waiting prompt that the prefix cache holds.
 
-        A sequence that loses its cache in this iteration must not begin again in it, and finds
-        nothing. The engine has not taken its blocks yet, so none counts as held by others.
+        A sequence that loses its cache in this iteration must not begin again in it, and gets no
+        hit. The engine has not freed its blocks yet, so for others no block counts as held.
         """
         if self.cache is None:
             return MISS
@@ -202,8 +286,8 @@ class IterationInputs:
         return Hit(self.cache.find(seq.request_id).num_tokens)
 
     def prefill_tokens_within(self, budget_s: float) -> int:
-        """Return the most prefill tokens that keep a batch with the turn's decodes within
-        ``budget_s``, as predicted."""
+        """Return the maximum prefill tokens of a batch with the turn's decodes that is predicted to
+        take at most ``budget_s``."""
         num_decodes = len(self.turn.ids)
         return self.latency.prefill_tokens_within(
             budget_s - self.latency.rebuild_s(self.turn.num_hidden_tokens),
@@ -220,15 +304,15 @@ class IterationInputs:
     def work(self, plan: Plan, num_drafted: float | None = None) -> Work:
         """Return the work of the planned batch.
 
-        num_drafted: drafted tokens that its decodes verify; as many as of late if it is None.
+        num_drafted: drafted tokens that its decodes verify; None for the recent mean.
         """
         decoding = self.decoding
         if num_drafted is None:
             num_drafted = len(plan.decodes) * self.decoding.speculation.drafted
         if decoding.are_all(plan.decodes):
-            turn = Turn.of_all(decoding)
+            turn = DecodeTurn.of_all(decoding)
         else:
-            turn = Turn.of(decoding[request_id] for request_id in plan.decodes)
+            turn = DecodeTurn.of(decoding[request_id] for request_id in plan.decodes)
         picks, num_decodes = _prefills(plan.picks), len(plan.decodes)
         context, hidden = turn.num_tokens, turn.num_hidden_tokens
         return self.latency.work(picks, num_decodes, context, hidden, num_drafted)

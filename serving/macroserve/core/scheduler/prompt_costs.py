@@ -40,7 +40,7 @@ class PromptCosts:
         seq.prefill_s = self._prefill_s(seq)
 
     def wait_again(self, preempted: list[Sequence], waiting: WaitingQueue) -> list[Sequence]:
-        """Return preempted sequences to the queue; return them."""
+        """Requeue preempted sequences; return them."""
         for seq in preempted:
             self.come_back(seq)
             waiting.add(seq)

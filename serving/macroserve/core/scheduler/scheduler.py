@@ -23,19 +23,16 @@ from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import EngineCache
-from macroserve.core.scheduler.candidates import Candidates
+from macroserve.core.scheduler.candidates import Candidates, credit_late_requests, due_to_offload
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import Averages, Inflow, LengthPredictor, PrefillPace
 from macroserve.core.scheduler.in_flight import Flight, InFlight
-from macroserve.core.scheduler.iteration import IterationInputs, Plan
-from macroserve.core.scheduler.late_credit import credit_late_requests
-from macroserve.core.scheduler.offload import due_to_offload
+from macroserve.core.scheduler.iteration import IterationInputs, Plan, turn_of
 from macroserve.core.scheduler.prompt_costs import PromptCosts, memory_cost_s
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import PhaseRecord, Tally, snapshot
 from macroserve.core.scheduler.standing import StandingPlan
-from macroserve.core.scheduler.turn import turn_of
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import InstanceStatus, Pool
 
@@ -206,7 +203,7 @@ class InstanceScheduler:
         if plan.preempted:
             left_out = self._costs.wait_again(self.running.make_room(plan.preempted), self.waiting)
             plan, preempted = plan.without(left_out), preempted + left_out
-        self._admit(plan, now)
+        self._admit(plan, inputs)
         if may_offload := self._may_offload and self.config.offloads:
             leaving = due_to_offload(inputs, candidates)
             handed_back += self._hand_back(leaving, HandBackReason.OFFLOAD)
@@ -295,7 +292,7 @@ class InstanceScheduler:
             self._end(seq)
         return [HandedBack(seq.request_id, reason) for seq in leaving]
 
-    def _admit(self, plan: Plan, now: float) -> None:
+    def _admit(self, plan: Plan, inputs: IterationInputs) -> None:
         for pick in plan.picks:
             seq = pick.seq
             if seq.state is State.WAITING:
@@ -306,9 +303,8 @@ class InstanceScheduler:
         for seq, num_blocks, lender in plan.resumes:
             self.running.resume(seq, num_blocks, lender)
         if plan.picks:
-            self._prefilled_s = now
-            overdue_after_s = self.config.overdue_after_s
-            credit_late_requests(self.waiting, self.running, plan.picks, now, overdue_after_s)
+            self._prefilled_s = inputs.now
+            credit_late_requests(inputs, plan.picks)
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
         """Update the phase and, while prompts wait for time and not for memory or a seat, the

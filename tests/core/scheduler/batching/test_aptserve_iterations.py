@@ -10,9 +10,8 @@ from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.scheduler.estimators import Inflow, LengthPredictor
-from macroserve.core.scheduler.iteration import IterationInputs, Plan
+from macroserve.core.scheduler.iteration import DecodeTurn, IterationInputs, Plan
 from macroserve.core.scheduler.running import Running
-from macroserve.core.scheduler.turn import Turn
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Phase
 
@@ -104,7 +103,7 @@ def decide(make_config, make_sequence, make_latency):
             phase_since_s=NOW,
             prefilled_s=NOW,
             pace_s=0.0,
-            turn=Turn.of_all(held.decoding),
+            turn=DecodeTurn.of_all(held.decoding),
             decode_s=held.decoding.step_s(latency),
             inflow=Inflow(),
         )

@@ -18,8 +18,7 @@ requests lose that time, as they lose the time to rebuild keys and values in equ
 from collections.abc import Iterable
 from math import fsum
 
-from macroserve.core.scheduler.adapter_slots import AdapterSlots
-from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.admission import AdapterSlots, Admission
 from macroserve.core.scheduler.batching.knapsack import Items, choose
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Plan

@@ -7,8 +7,7 @@ part may be lent to another that ends before (KV pipelining).
 
 from itertools import islice
 
-from macroserve.core.scheduler.adapter_slots import AdapterSlots
-from macroserve.core.scheduler.admission import Admission
+from macroserve.core.scheduler.admission import AdapterSlots, Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan, Resume
 from macroserve.core.scheduler.responses import granted, needed, reserve, taken_blocks
