@@ -48,7 +48,7 @@ def _deciding(standing: Strategy) -> Strategy:
     """Return the strategy with a policy whose plans hold for one step."""
 
     def decide(*args: Any) -> Any:
-        return standing.batch(*args)._replace(stands=False)
+        return standing.batch(*args)._replace(repeatable=False)
 
     return replace(standing, batch=decide)
 

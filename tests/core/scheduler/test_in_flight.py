@@ -414,7 +414,7 @@ def test_pace_is_the_time_of_a_token(make_scheduler, make_request):
 
     def decide(inputs, admission):
         seen.append(inputs)
-        return unified_batch(inputs, admission)._replace(stands=False)
+        return unified_batch(inputs, admission)._replace(repeatable=False)
 
     scheduler = make_scheduler("unified", changes={"batch": decide})
     scheduler.add_request(make_request("r"), 0.0)

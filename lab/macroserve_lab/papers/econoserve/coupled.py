@@ -39,7 +39,7 @@ def multires_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         picks,
         tuple(inputs.decoding),
         "decodes, and requests nearest to what is available",
-        stands=inputs.only_decodes,
+        repeatable=inputs.only_decodes,
     )
 
 
@@ -97,7 +97,7 @@ def sync_coupled_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         picks,
         tuple(inputs.decoding),
         "decodes, and groups that end together",
-        stands=inputs.only_decodes,
+        repeatable=inputs.only_decodes,
     )
 
 

@@ -87,5 +87,5 @@ def _first_batch(
         "the first by rank, in place of the last",
         preempted=preempted,
         # One that waits may come before one that runs, whose rank falls with its tokens.
-        stands=inputs.only_decodes and not inputs.waiting,
+        repeatable=inputs.only_decodes and not inputs.waiting,
     )

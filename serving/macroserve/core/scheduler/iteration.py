@@ -146,9 +146,9 @@ class Plan(NamedTuple):
     """Running requests that give up their caches first, where the policy chooses them."""
     slack_exhausted: bool = False
     """Whether prompts could begin or continue if the decodes had saved enough time."""
-    stands: bool = False
+    repeatable: bool = False
     """Whether the policy would decide the same decodes, and nothing else, at any time until an
-    event that ``standing`` lists."""
+    event that ``repeated_plan`` lists."""
 
     def without(self, preempted: list[Sequence]) -> "Plan":
         """Return the plan without requests that have lost their caches since."""

@@ -29,10 +29,10 @@ from macroserve.core.scheduler.estimators import Averages, Inflow, LengthPredict
 from macroserve.core.scheduler.in_flight import Flight, InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Plan, turn_of
 from macroserve.core.scheduler.prompt_costs import PromptCosts, memory_cost_s
+from macroserve.core.scheduler.repeated_plan import RepeatedPlan
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import PhaseRecord, Tally, snapshot
-from macroserve.core.scheduler.standing import StandingPlan
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import InstanceStatus, Pool
 
@@ -78,7 +78,7 @@ class InstanceScheduler:
         self._planned: tuple[Batch, Work, float, Callable[[int], Work]] | None = None
         self.in_flight = InFlight()
         """Batches in flight, where the engine reports each batch twice."""
-        self._standing = StandingPlan()
+        self._repeated = RepeatedPlan()
 
     # -- requests in and out
 
@@ -96,7 +96,7 @@ class InstanceScheduler:
         if blocks.blocks_for(longest) > blocks.num_blocks:
             return Refusal.NEVER_FITS
         expected = self.lengths.predict(request)
-        self._standing.end()
+        self._repeated.end()
         memory_s = memory_cost_s(request, expected, self.running, self.waiting, self.latency)
         sure = self.lengths.at_least(request)
         seq = Sequence(request, self._num_added, expected, 0.0, 0.0, memory_s, sure)
@@ -116,23 +116,23 @@ class InstanceScheduler:
 
     def set_pool(self, pool: Pool) -> None:
         self.config = replace(self.config, pool=pool)
-        self._standing.end()
+        self._repeated.end()
 
     def let_offload(self, allowed: bool) -> None:
         """Set whether the cell has an HP instance that takes offloaded requests."""
         self._may_offload = allowed
-        self._standing.end()
+        self._repeated.end()
 
     def drain(self, draining: bool = True) -> None:
         """Start or stop draining: from the next batch on, requests that have not started are handed
         back; the others end here."""
         self._draining = draining
-        self._standing.end()
+        self._repeated.end()
 
     def loaded(self, request_ids: Iterable[str]) -> None:
         """Continue requests whose blocks the engine has loaded (``BatchResult.loading``); other ids
         are ignored."""
-        self._standing.end()
+        self._repeated.end()
         for request_id in request_ids:
             if seq := self.running.loading.get(request_id):
                 self.running.loaded(seq)
@@ -150,7 +150,7 @@ class InstanceScheduler:
 
         Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
         """
-        self._standing.end()
+        self._repeated.end()
         running, blocks = self.running, self.running.blocks
         num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
         if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
@@ -164,7 +164,7 @@ class InstanceScheduler:
 
     def receive(self, request_id: str) -> None:
         """Let an expected request decode from the next batch on: its KV cache has arrived."""
-        self._standing.end()
+        self._repeated.end()
         self.running.receive(self.running.moving[request_id])
 
     # -- one iteration
@@ -172,7 +172,7 @@ class InstanceScheduler:
     def schedule(self, now: float) -> Batch:
         """Decide the next batch. Preemptions and hand-backs are valid for an idle batch as well."""
         decided_s, now = now, max(now, self.in_flight.ends_s)
-        if again := self._standing.again(self.running, self.latency):
+        if again := self._repeated.again(self.running, self.latency):
             self._costs.renew(self.waiting)
             self._planned = *again, decided_s, lambda _: again[1]
             return again[0]
@@ -210,7 +210,7 @@ class InstanceScheduler:
         work = inputs.work(plan)
         batch = plan.to_batch(preempted, handed_back, self.latency.predict(work))
         self._enter(batch, inputs, plan)
-        self._standing.begin(plan, batch, inputs, may_offload=may_offload)
+        self._repeated.begin(plan, batch, inputs, may_offload=may_offload)
         if batch.kind is BatchKind.IDLE:
             self._tally.iterations += 1
             self.running.blocks.check()  # the instance has time while idle
@@ -244,7 +244,7 @@ class InstanceScheduler:
         if self.config.num_drafts:
             self.running.decoding.speculation.observe(flight, more, self.sequences)
         if more:
-            self._standing.end()
+            self._repeated.end()
         for request_id, num_tokens in more.items():
             if seq := self.sequences.get(request_id):
                 self._correct_tokens(seq, num_tokens)
@@ -325,7 +325,7 @@ class InstanceScheduler:
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
         """Count the tokens of a batch; return the sequences with their first token."""
         self.running.blocks.read_again()
-        self._standing.observe(result)
+        self._repeated.observe(result)
         if batch.decodes:
             self.averages.observe_decodes(batch.predicted_s, max(1, result.decoded))
         if result.decoded:
@@ -403,7 +403,7 @@ class InstanceScheduler:
     def _outgrow(self, seq: Sequence) -> None:
         """Predict a longer response for a sequence that reached its expected length, or complete it
         at its limit."""
-        self._standing.end()
+        self._repeated.end()
         if seq.num_tokens >= seq.most_tokens:
             if seq.state is State.DECODING:
                 self.running.complete(seq)
@@ -424,7 +424,7 @@ class InstanceScheduler:
                 self._tally.end(seq.request, attained=seq.attained(now))
 
     def _end(self, seq: Sequence) -> None:
-        self._standing.end()
+        self._repeated.end()
         del self.sequences[seq.request_id]
         if seq.state is State.WAITING:
             self.waiting.remove(seq)

@@ -241,7 +241,7 @@ def test_econoserve_prompts_pass_one_without_memory_until_it_is_overdue(
     assert [prefill.request_id for prefill in batch.prefills] == begun
 
 
-def test_econoserve_response_that_becomes_overdue_is_not_kept_out_by_a_standing_plan(
+def test_econoserve_response_that_becomes_overdue_is_not_kept_out_by_a_repeated_plan(
     make, make_request
 ):
     """``r0``, overdue, has no memory, and ``r1`` holds more once it is overdue itself."""
@@ -277,10 +277,12 @@ def plan_beside_a_decode(make_step, cache):
     return econoserve_batch(step.inputs, Admission(step.inputs, Candidates(step.inputs)))
 
 
-@pytest.mark.parametrize(("cache", "stands"), [(None, True), (Cache(MISS), False)])
-def test_econoserve_plan_stands_beside_a_prompt_that_no_cache_may_have(make_step, cache, stands):
+@pytest.mark.parametrize(("cache", "repeatable"), [(None, True), (Cache(MISS), False)])
+def test_econoserve_plan_is_repeatable_beside_a_prompt_that_no_cache_may_have(
+    make_step, cache, repeatable
+):
     plan = plan_beside_a_decode(make_step, cache)
-    assert (plan.picks, plan.stands) == ([], stands)
+    assert (plan.picks, plan.repeatable) == ([], repeatable)
 
 
 def test_econoserve_prompt_begins_in_the_memory_for_blocks_that_nobody_holds(make_step):

@@ -12,7 +12,7 @@ def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True):
         return Plan(picks, (), "prefills go first")
-    return Plan((), tuple(inputs.decoding), "nothing to prefill", stands=inputs.only_decodes)
+    return Plan((), tuple(inputs.decoding), "nothing to prefill", repeatable=inputs.only_decodes)
 
 
 def mixed_batch(inputs: IterationInputs, admission: Admission) -> Plan:
@@ -43,5 +43,5 @@ def _filled(num_tokens: int, inputs: IterationInputs, admission: Admission) -> P
         picks,
         tuple(inputs.decoding),
         "decodes and a chunk of prefill",
-        stands=inputs.only_decodes,
+        repeatable=inputs.only_decodes,
     )

@@ -32,11 +32,11 @@ def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     chosen = _prompts(inputs, admission, budget, inputs.running.blocks.free - taken)
     picks = admission.pick(budget, held_back_blocks=taken, chosen=chosen)
     reason = "responses that have memory, and prompts beside them"
-    stands = _stands(inputs, admission, picks, resumes, budget, taken)
-    return Plan(picks, decodes, reason, tuple(resumes), stands=stands)
+    repeatable = _is_repeatable(inputs, admission, picks, resumes, budget, taken)
+    return Plan(picks, decodes, reason, tuple(resumes), repeatable=repeatable)
 
 
-def _stands(
+def _is_repeatable(
     inputs: IterationInputs,
     admission: Admission,
     picks: list[Pick],
@@ -59,7 +59,7 @@ def _stands(
     left, is_full = running.blocks.free - taken, len(running) >= inputs.config.max_num_seqs
     if budget <= 0 or left <= 0 or is_full or not inputs.waiting:
         return True
-    # Which kind of cache a prompt would begin with may change while the plan stands.
+    # Which kind of cache a prompt would begin with may change while the plan is repeated.
     fits = any(
         admission.reservation(seq, cache) <= left for seq in inputs.waiting for cache in CacheKind
     )

@@ -79,8 +79,8 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
         urgent = max(0, limit - _patient_tokens(inputs))
         return Plan(admission.pick(limit, urgent_tokens=urgent), (), "nothing to decode")
     if not inputs.may_prefill:
-        stands = inputs.only_decodes and not inputs.decoding.has_looser
-        return Plan((), decodes, "no prompt, or no seat", stands=stands)
+        repeatable = inputs.only_decodes and not inputs.decoding.has_looser
+        return Plan((), decodes, "no prompt, or no seat", repeatable=repeatable)
     left = limit - inputs.tokens_of(len(decodes))
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")

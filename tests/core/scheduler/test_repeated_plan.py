@@ -1,4 +1,4 @@
-"""A standing plan spares the policy where it would decide the same, and ends with every event."""
+"""A repeated plan spares the policy where it would decide the same, and ends with every event."""
 
 from dataclasses import replace
 
@@ -16,16 +16,16 @@ PATIENT = Slo(ttft_s=60.0, tpot_s=30.0)
 
 
 class Policy:
-    """A policy that counts its decisions, whose plans stand only if ``stands``."""
+    """A policy that counts its decisions, whose plans repeat only if ``repeatable``."""
 
-    def __init__(self, name, *, stands=True):
-        self.name, self.stands, self.num_decided = name, stands, 0
+    def __init__(self, name, *, repeatable=True):
+        self.name, self.repeatable, self.num_decided = name, repeatable, 0
         self.strategy = replace(STRATEGIES[name], batch=self.decide)
 
     def decide(self, inputs, admission):
         self.num_decided += 1
         plan = STRATEGIES[self.name].batch(inputs, admission)
-        return plan if self.stands else plan._replace(stands=False)
+        return plan if self.repeatable else plan._replace(repeatable=False)
 
 
 slos = st.builds(Slo, st.sampled_from((0.05, 0.5, 5.0)), st.sampled_from((0.001, 0.03, 0.1)))
@@ -72,7 +72,7 @@ limits = st.fixed_dictionaries(
     st.sampled_from((None, 0, 1)),
     st.sampled_from((1, 1, 2)),
 )
-def test_standing_plans_give_the_batches_and_statuses_of_deciding_each_step(
+def test_repeated_plans_give_the_batches_and_statuses_of_deciding_each_step(
     name,
     make_scheduler,
     make_executor,
@@ -89,8 +89,8 @@ def test_standing_plans_give_the_batches_and_statuses_of_deciding_each_step(
     stages,
 ):
     found = []
-    for stands in (True, False):
-        policy = Policy(name, stands=stands)
+    for repeatable in (True, False):
+        policy = Policy(name, repeatable=repeatable)
         scheduler = make_scheduler(policy.strategy, **fields)
         for length in seen_lengths:
             scheduler.lengths.observe(make_request("seen"), length)
@@ -135,7 +135,7 @@ def run(executor, make_request, wanted, events):
 @pytest.fixture
 def steady(make_scheduler, make_executor, make_request):
     """Return a policy and an executor whose ``num_decoding`` responses have room for all of their
-    200 tokens, and whose plan stands."""
+    200 tokens, and whose plan is repeatable."""
 
     def build(name="econoserve", num_decoding=3, **fields):
         policy = Policy(name)
@@ -224,7 +224,7 @@ def test_responses_of_one_length_run_without_a_decision_until_that_length(steady
     ],
     ids=["add", "finish", "drain", "undrain", "pool", "offload", "loaded", "expect", "blocks"],
 )
-def test_each_event_ends_a_standing_plan(steady, make_request, event):
+def test_each_event_ends_the_repetition(steady, make_request, event):
     policy, executor = steady()
     assert not decides(policy, executor)
     before = policy.num_decided
@@ -233,7 +233,7 @@ def test_each_event_ends_a_standing_plan(steady, make_request, event):
     assert policy.num_decided == before + 1
 
 
-def test_arrival_of_a_cache_ends_a_standing_plan(steady, make_request):
+def test_arrival_of_a_cache_ends_the_repetition(steady, make_request):
     policy, executor = steady()
     scheduler, now = executor.scheduler, executor.now
     scheduler.expect(make_request("r8", now, 40, 200, PATIENT))
@@ -245,7 +245,7 @@ def test_arrival_of_a_cache_ends_a_standing_plan(steady, make_request):
     assert policy.num_decided == before + 1
 
 
-def test_response_that_ends_ends_a_standing_plan(steady):
+def test_response_that_ends_ends_the_repetition(steady):
     policy, executor = steady()
     executor.lengths["r1"] = executor.seen["r1"] + 2
     assert not decides(policy, executor)
@@ -255,7 +255,7 @@ def test_response_that_ends_ends_a_standing_plan(steady):
     assert executor.batches[-1].decodes == ("r0", "r2")
 
 
-def test_tokens_of_single_decodes_end_a_standing_plan(steady):
+def test_tokens_of_single_decodes_end_the_repetition(steady):
     policy, executor = steady()
     scheduler = executor.scheduler
     batch = scheduler.schedule(executor.now)
@@ -265,7 +265,7 @@ def test_tokens_of_single_decodes_end_a_standing_plan(steady):
     assert policy.num_decided == before + 1
 
 
-def test_response_that_outruns_its_length_ends_a_standing_plan(steady):
+def test_response_that_outruns_its_length_ends_the_repetition(steady):
     policy, executor = steady()
     for seq in executor.scheduler.running.decoding.values():
         executor.scheduler.running.decoding.expect(seq, seq.num_emitted + 2)
@@ -274,14 +274,14 @@ def test_response_that_outruns_its_length_ends_a_standing_plan(steady):
     assert decides(policy, executor)
 
 
-def test_status_ends_no_standing_plan(steady):
+def test_status_keeps_the_repetition(steady):
     policy, executor = steady()
     executor.scheduler.status(executor.now)
     assert not decides(policy, executor)
 
 
 @pytest.mark.parametrize("fields", [{"drop_late": True}, {"num_drafts": 1}])
-def test_plan_that_depends_on_time_or_drafts_does_not_stand(steady, make_request, fields):
+def test_plan_that_depends_on_time_or_drafts_is_not_repeated(steady, make_request, fields):
     """A prompt waits that has no seat."""
     policy, executor = steady(max_num_seqs=3, **fields)
     executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
@@ -289,7 +289,7 @@ def test_plan_that_depends_on_time_or_drafts_does_not_stand(steady, make_request
     assert decides(policy, executor)
 
 
-def test_prompt_that_has_no_room_leaves_a_plan_standing(steady, make_request):
+def test_prompt_that_has_no_room_keeps_the_repetition(steady, make_request):
     policy, executor = steady(max_num_seqs=3)
     executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
     executor.step()

@@ -1,15 +1,15 @@
-"""A standing plan runs the decodes of the step before once more, without asking the policy.
+"""Repetition of the last plan, a step of decodes, without asking the policy.
 
 EconoServe's groups start and end together "eliminating the need for iteration-level scheduling"
-(section 3.3.2): between two events a step of decodes costs no decision. A policy says by
-``Plan.stands`` that it would decide the same again; these events end it:
+(section 3.3.2): between two events a step of decodes costs no decision. A policy marks a plan that
+it would make again as ``Plan.repeatable``; these events end the repetition:
 
 - a request is added, finished, handed back, received, expected, or loaded;
 - a response ends, reaches its expected length, pauses, or gets other tokens than the rest;
-- a response has no slot for its next token, or the number of free blocks differs;
-- the instance drains or stops doing so, changes its pool, or may or may not offload.
+- a response has no slot for its next token, or the number of free blocks changes;
+- the instance starts or stops draining, changes its pool, or the permission to offload changes.
 
-A status ends nothing: all that it reports is kept up to date by the results.
+A status report does not: the results keep all that it contains up to date.
 """
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
@@ -18,15 +18,12 @@ from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.running import Running
 
 
-class StandingPlan:
-    """The standing plan is the last one, if it stands.
-
-    Attributes:
-        num_repeated: steps that it ran without the policy, since the start.
-    """
+class RepeatedPlan:
+    """The last plan, if it is repeatable."""
 
     def __init__(self) -> None:
         self.num_repeated = 0
+        """Steps run without the policy since the start."""
         self._plan: Plan | None = None
         self._free_blocks = 0
 
@@ -35,30 +32,30 @@ class StandingPlan:
         self._plan = None
 
     def observe(self, result: BatchResult) -> None:
-        """End if a batch had more than the same tokens for each decode."""
+        """End if a batch did more than give each decode the same number of tokens."""
         if result.prefilled or result.emitted or result.loading:
             self._plan = None
 
     def begin(
         self, plan: Plan, batch: Batch, inputs: IterationInputs, *, may_offload: bool
     ) -> None:
-        """Keep a plan that stands.
+        """Keep a repeatable plan.
 
-        Drafted tokens change the room that decodes leave in a batch, and late or urgent requests
-        leave the queue at a time of their own.
+        None is while tokens are drafted, which change the room that decodes leave in a batch, or
+        while late or urgent requests may leave the queue at any time.
 
         may_offload: whether urgent requests may leave for another instance.
         """
         config, running = inputs.config, inputs.running
         leaves = inputs.waiting and (config.drop_late or may_offload)
         changes = batch.preempted or batch.handed_back or config.num_drafts or leaves
-        if changes or not plan.stands or len(plan.decodes) != len(running.decoding):
+        if changes or not plan.repeatable or len(plan.decodes) != len(running.decoding):
             return
         self._plan = plan
         self._free_blocks = running.blocks.free
 
     def again(self, running: Running, latency: LatencyModel) -> tuple[Batch, Work] | None:
-        """Return the next batch and its work, None if the policy has to decide."""
+        """Return the next batch and its work; None if the policy has to decide."""
         plan = self._plan
         if plan is None:
             return None
