@@ -10,7 +10,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.core.scheduler.batching import aptserve
-from macroserve.core.scheduler.batching.knapsack import Items
+from macroserve.core.scheduler.batching.aptserve import KnapsackItems
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.rounds import Rounds
 from macroserve.core.scheduler.running import Running
@@ -130,7 +130,7 @@ def chosen_caches(choose: Callable[[int], CacheKind]) -> Iterator[None]:
     choose: of the position among those that wait.
     """
 
-    def chosen(items: Items, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
+    def chosen(items: KnapsackItems, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
         caches: dict[int, CacheKind] = {}
         for index, (_, whole, half) in enumerate(zip(*items, strict=True)):
             cache = choose(index)

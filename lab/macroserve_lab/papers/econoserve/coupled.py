@@ -9,7 +9,7 @@ from math import hypot
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
-from macroserve.core.scheduler.response_group import ResponseGroup
+from macroserve.core.scheduler.responses import ResponseGroup
 from macroserve.core.scheduler.sequence import Sequence
 
 

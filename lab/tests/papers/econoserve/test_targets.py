@@ -3,8 +3,8 @@
 import pytest
 
 from macroserve.core.request import Request
+from macroserve.core.scheduler.responses import jct_target_s
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.task_order import jct_target_s
 from macroserve_lab.papers.econoserve.cases import (
     MODELS,
     SCALE,

@@ -1,18 +1,34 @@
-"""Responses wait for memory of their own, reserved at once for the whole expected length, and may
-borrow what others do not need yet (EconoServe, sections 3.2 to 3.4)."""
+"""EconoServe's order of prompts and responses, and the memory that responses get (sections 3.2 to
+3.4).
 
+A response waits for its own memory, reserved at once for the whole expected length, and may borrow
+memory that others do not need yet.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from math import ceil
+from typing import NamedTuple
 
+from macroserve.core.scheduler.config import OVERDUE_TTFTS
 from macroserve.core.scheduler.iteration import IterationInputs, Resume
-from macroserve.core.scheduler.response_group import ResponseGroup
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.task_order import ClosestFit, by_urgency, is_overdue, place
+from macroserve.core.strategy import Ordering, Strategy
+
+RANGES_S = (0.2, 0.5, 2.0)
+"""Bounds in seconds; deadlines between two of them are equally urgent (section 3.4)."""
+
+RANGE_TOKENS = 128
+"""Tokens of a range of occupied memory; within one, tasks are ordered by length. The paper gives
+this size for ranges of lengths, and none for memory."""
+
+# -- memory
 
 
 def granted(inputs: IterationInputs) -> list[Resume]:
     """Return the responses that get memory now: groups in order, each split if it does not fit as a
-    whole; then the longest that fit beside them; then those that others lend memory to."""
+    whole; then the longest that still fit; then those that can borrow memory."""
     blocks, queue = inputs.running.blocks, inputs.running.paused
     if not queue:
         return []
@@ -30,7 +46,7 @@ def granted(inputs: IterationInputs) -> list[Resume]:
         memory.borrow(seq, num_blocks)
     resumes = memory.resumes
     if not (resumes or inputs.decoding or inputs.running.prefilling):
-        # No response can have all the memory it needs, so one continues with the free blocks.
+        # No response gets all the memory it needs, so one continues with the free blocks.
         for _, seq in left:
             num_blocks = min(max(1, needed(inputs, seq)), blocks.free)
             if seq.num_tokens < blocks.room(seq.request_id, seq.cache, num_more=num_blocks):
@@ -39,12 +55,12 @@ def granted(inputs: IterationInputs) -> list[Resume]:
 
 
 def reserve(inputs: IterationInputs) -> int:
-    """Return the blocks left to prompts and to responses that outrun their reservation."""
+    """Return the blocks reserved for prompts and for responses that outrun their reservation."""
     return int(inputs.config.tuning.kv_reserve * inputs.running.blocks.num_blocks)
 
 
 def taken_blocks(inputs: IterationInputs, resumes: Many[Resume]) -> int:
-    """Return the free blocks that prompts have to leave, given the responses that go on.
+    """Return the free blocks that prompts have to leave, given the responses that continue.
 
     While other responses wait for memory, prompts get only the unused part of the reserve.
     """
@@ -58,8 +74,7 @@ def taken_blocks(inputs: IterationInputs, resumes: Many[Resume]) -> int:
 
 
 def needed(inputs: IterationInputs, seq: Sequence) -> int:
-    """Return the additional blocks that the expected response needs; 0 if its own blocks are
-    enough."""
+    """Return the additional blocks that the expected response needs; 0 if it has enough."""
     expected = ceil((1 + inputs.config.tuning.kv_padding) * seq.num_remaining)
     num_tokens = min(seq.most_tokens, seq.num_tokens + expected)
     return max(0, inputs.running.missing(seq, num_tokens))
@@ -70,7 +85,7 @@ def _grant_closest(
 ) -> list[tuple[int, Sequence]]:
     """Grant memory to the longest responses that fit, one after the other; return the others.
 
-    While the first is overdue only those go on that take no block from it.
+    While the first is overdue, only responses that need no block continue.
     """
     is_held = bool(left) and is_overdue(left[0][1], inputs.now)
     most = 0 if is_held else inputs.running.blocks.num_blocks
@@ -83,12 +98,12 @@ def _grant_closest(
     return [(num_blocks, seq) for seq, num_blocks in rest.items()]
 
 
-def _groups(inputs: IterationInputs) -> list[ResponseGroup]:
+def _groups(inputs: IterationInputs) -> "list[ResponseGroup]":
     """Return the queued responses in groups, in the order of section 3.4.
 
-    The paper groups by the predicted length. Memory is reserved in blocks, and so responses that
-    are expected to take as many blocks are of one length here. Without ``group_by_length`` each is
-    a group of its own.
+    The paper groups by predicted length. Memory is reserved in blocks, so here a group has the
+    responses expected to take the same number of blocks. Without ``group_by_length`` each response
+    is a group.
     """
     blocks, queue = inputs.running.blocks, inputs.running.paused.values()
     num_tokens = blocks.block_size
@@ -107,19 +122,17 @@ def _groups(inputs: IterationInputs) -> list[ResponseGroup]:
 
 
 class _Memory:
-    """The memory is what responses are granted, and what is left of it.
+    """Memory granted to responses so far, and the rest.
 
     free: blocks that may be granted; below 0 while prompts have more than their reserve.
-
-    Attributes:
-        resumes: the responses that go on.
     """
 
     def __init__(self, inputs: IterationInputs, free: int) -> None:
         self.free = free
         self.resumes: list[Resume] = []
+        """The responses that continue."""
         self._blocks = blocks = inputs.running.blocks
-        # A block of several groups of layers may hold more tokens of the lender than of the
+        # With several groups of layers, a block may hold more tokens of the lender than of the
         # borrower.
         lends = inputs.config.strategy.kv_lending and not blocks.is_grouped
         self._lenders = _Lenders(inputs) if lends else None
@@ -132,7 +145,7 @@ class _Memory:
             self._lenders.add(seq, num_blocks * self._blocks.slots(seq.cache))
 
     def borrow(self, seq: Sequence, num_blocks: int) -> None:
-        """Let a response go on with the blocks of a lender, if one has as many to spare."""
+        """Let a response continue with blocks of a lender, if one has enough to spare."""
         if self._lenders and not seq.lender:
             lender = self._lenders.take(seq, num_blocks)
             if lender:
@@ -140,7 +153,7 @@ class _Memory:
 
 
 class _Lenders:
-    """The lenders are responses with slots that they do not need yet."""
+    """Responses with slots that they do not need yet."""
 
     def __init__(self, inputs: IterationInputs) -> None:
         self._free = {seq: seq.num_slots - seq.num_tokens for seq in inputs.decoding.values()}
@@ -154,8 +167,8 @@ class _Lenders:
     def take(self, borrower: Sequence, num_blocks: int) -> Sequence | None:
         """Return the lender with the least sufficient room, or None.
 
-        The lender needs the lent blocks only after the borrower is expected to have ended. A block
-        holds as many slots of it as its kind of cache takes.
+        The lender needs the lent blocks only after the borrower is expected to have ended. How many
+        of its slots a block holds depends on its kind of cache.
         """
         num_steps = ceil(self._length_factor * borrower.num_remaining)
         lenders = [
@@ -167,3 +180,111 @@ class _Lenders:
         if best:
             self._free[best] -= num_blocks * self._slots(best.cache)
         return best
+
+
+# -- groups
+
+
+class ResponseGroup(NamedTuple):
+    """Responses that are expected to end together and that EconoServe admits at once.
+
+    Its members start in the same step, decode together without a decision in between
+    (``repeated_plan``), and run out of the memory for their expected length together (section
+    3.3.2). A member that ends early leaves. One that runs longer takes blocks of the reserve; if
+    there are none it pauses, and joins the group of the length that it has left.
+    """
+
+    members: tuple[Sequence, ...]
+    """The responses, most urgent first."""
+    num_blocks: tuple[int, ...]
+    """Blocks that each needs beyond its own."""
+
+    @staticmethod
+    def of(
+        queue: Iterable[Sequence],
+        length: Callable[[Sequence], int],
+        needed: Callable[[Sequence], int],
+    ) -> list["ResponseGroup"]:
+        """Return the groups of a queue, in the order of their first members.
+
+        length: returns the length by which a response is grouped.
+        needed: returns the blocks that a response needs beyond its own.
+        """
+        found: dict[int, list[Sequence]] = {}
+        for seq in queue:
+            found.setdefault(length(seq), []).append(seq)
+        return [ResponseGroup(tuple(group), tuple(map(needed, group))) for group in found.values()]
+
+    def split(self, num_free: int) -> tuple["ResponseGroup", "ResponseGroup"]:
+        """Return the first members, as many as ``num_free`` blocks hold, and the rest; either may
+        be empty. "If the KVC's available space cannot accommodate an entire group, the group is
+        split to fit" (section 3.3.1)."""
+        num_fit = 0
+        for num_blocks in self.num_blocks:
+            num_free -= num_blocks
+            if num_free < 0:
+                break
+            num_fit += 1
+        parts = slice(num_fit), slice(num_fit, None)
+        first, rest = (ResponseGroup(self.members[p], self.num_blocks[p]) for p in parts)
+        return first, rest
+
+
+# -- order of tasks
+
+
+def by_urgency(strategy: Strategy) -> bool:
+    """Return whether queued tasks are ordered by the factors of section 3.4, not by arrival."""
+    return strategy.ordering is Ordering.EDF
+
+
+def jct_target_s(seq: Sequence) -> float:
+    """Return the target for the time from a request's arrival to its last token, seconds.
+
+    The paper sets it to SLO-scale x (t_p + t_g x l_g), with the mean times of a prompt and of a
+    token, and the response's length (section 4.1). The targets for TTFT and TPOT are these times
+    with their scale; the length is the predicted one.
+    """
+    return seq.request.slo.ttft_s + seq.tpot_s * seq.predicted_tokens
+
+
+def place(seq: Sequence, num_held: int, length: int, now: float) -> tuple[int, int, int, int]:
+    """Return the sort key of a queued prompt or response: the deadline of the whole response, the
+    memory that it occupies, and its length (section 3.4). Overdue tasks go before all others.
+
+    num_held: tokens that its memory has room for.
+    length: tokens of the prompt, or those still expected of the response.
+    """
+    left_s = seq.arrival_s + jct_target_s(seq) - now
+    urgency = -1 if is_overdue(seq, now) else bisect_right(RANGES_S, left_s)
+    return urgency, -(num_held // RANGE_TOKENS), -length, seq.ordinal
+
+
+def is_overdue(seq: Sequence, now: float) -> bool:
+    """Return whether a task has waited for twice its target, after which no other may pass it.
+
+    The paper has no such bound; without one, a long task waits as long as shorter ones arrive.
+    """
+    return now - seq.arrival_s > OVERDUE_TTFTS * jct_target_s(seq)
+
+
+class ClosestFit:
+    """Tasks by size, to find the longest that fits by binary search (section 3.4).
+
+    tasks: size of each, and the task, in order.
+    """
+
+    def __init__(self, tasks: Iterable[tuple[int, Sequence]]) -> None:
+        entries = [(size, -index, seq) for index, (size, seq) in enumerate(tasks)]
+        entries.sort()
+        self._sizes = [size for size, _, _ in entries]
+        self._seqs = [seq for _, _, seq in entries]
+
+    def take(self, limit: int) -> Sequence | None:
+        """Remove and return the longest task of at most ``limit``, the first in order among equals;
+        None if there is none."""
+        index = bisect_right(self._sizes, limit) - 1
+        if index < 0:
+            return None
+        del self._sizes[index]
+        return self._seqs.pop(index)

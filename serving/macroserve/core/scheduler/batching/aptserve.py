@@ -1,25 +1,25 @@
-"""Apt-Serve composes adaptive batches over a hybrid cache (sections 4.2 and 5).
+"""Apt-Serve's adaptive batches over a hybrid cache (sections 4.2 and 5).
 
 The value of a request is the time for which its reader has been waiting; the value of one that has
 missed its targets is close to zero, so that it does not make others miss theirs.
 
 A prefill iteration chooses among the waiting requests within the free memory, a decode iteration
 among the running ones within the whole pool. A running request cannot change its cache in place:
-the paper discards the cache and computes the other one in a prefill iteration (section 5, end). The
-same happens to a request that a decode iteration leaves out, since its memory goes to those that
-run. So a decode iteration decides whose caches are kept, and the next prefill iteration gives each
-of the others the kind that its own rule finds: keys and values come back as hidden states where
-memory is short. No request is left out and keeps its memory: all whose caches fit have a value.
+the paper discards the cache and computes the other kind in a prefill iteration (section 5, end).
+The same happens to a request that a decode iteration leaves out, since its memory goes to those
+that run. So a decode iteration decides whose caches are kept, and the next prefill iteration
+chooses a kind for each of the others: keys and values come back as hidden states where memory is
+short. No request is left out and keeps its memory: all whose caches fit have a value.
 
-The paper counts no time for computing a cache again, so that any gain would discard one. Here all
+The paper counts no time for recomputing a cache, so that any gain would discard one. Here all
 requests lose that time, as they lose the time to rebuild keys and values in equation 5.
 """
 
 from collections.abc import Iterable
 from math import fsum
+from typing import NamedTuple
 
 from macroserve.core.scheduler.admission import AdapterSlots, Admission
-from macroserve.core.scheduler.batching.knapsack import Items, choose
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 from macroserve.core.scheduler.sequence import Sequence
@@ -29,9 +29,9 @@ NEXT_TO_NOTHING = 1e-6
 
 
 def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run prefills or decodes, whichever have waited longer in sum (section 5).
+    """Plan prefills or decodes, whichever have waited longer in total (section 5).
 
-    Prefills are chosen by their value for their memory, and so are decodes when memory runs short.
+    Prefills are chosen by value per memory, and so are decodes when memory runs short.
     Bound: none for a request that becomes late while memory is short; it is served when others end.
     """
     if inputs.decoding and not _prompts_are_urgent(inputs):
@@ -43,11 +43,11 @@ def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run decodes, and as many of the chosen prompts' tokens as fill the chunk (section 6.7).
+    """Plan decodes, and the chosen prompts up to the size of the chunk (section 6.7).
 
     There is one type of iteration. Its decodes are those of a decode iteration of
-    ``aptserve_batch``; prompts begin in the memory beside them, and none begins in an iteration
-    that discards a cache.
+    ``aptserve_batch``; prompts begin in the remaining memory, and none begins in an iteration that
+    discards a cache.
     """
     plan = _decode(inputs, admission, "decodes and a chunk of the chosen prompts")
     free = inputs.running.blocks.free
@@ -58,7 +58,7 @@ def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Pla
 
 
 def _prompts_are_urgent(inputs: IterationInputs) -> bool:
-    """Return whether prompts have waited longer than decodes, each in sum.
+    """Return whether prompts have waited longer than decodes, each in total.
 
     Late ones count in full: the fallback of section 4.2 lowers the value of a request, not its
     pending time.
@@ -74,8 +74,7 @@ def _prompts_are_urgent(inputs: IterationInputs) -> bool:
 def chosen_prompts(
     inputs: IterationInputs, admission: Admission, num_blocks: int
 ) -> dict[Sequence, CacheKind]:
-    """Choose the waiting requests to begin within ``num_blocks``, the most valuable for their
-    memory first.
+    """Choose the waiting requests to begin within ``num_blocks``, by value per memory.
 
     A request that was just preempted waits for an iteration, although its hidden cache might fit,
     and one without a slot for its adapter waits for that.
@@ -88,7 +87,7 @@ def chosen_prompts(
     is_late = [inputs.now - seq.pending_since_s > seq.patience_s for seq in waiting]
     blocks = inputs.running.blocks
     needs = admission.reservations(waiting)
-    items = Items(
+    items = KnapsackItems(
         _with_fallback(pending_s, is_late, inputs), needs, [blocks.hidden_blocks(n) for n in needs]
     )
     penalty = _num_requests(inputs) * inputs.latency.rebuild_s(blocks.block_size)
@@ -97,7 +96,7 @@ def chosen_prompts(
 
 
 def _decode(inputs: IterationInputs, admission: Admission, reason: str) -> Plan:
-    """Run the decodes whose caches are kept, or the prompts under way if there is none.
+    """Plan the decodes whose caches are kept, or the begun prompts if there is none.
 
     With a slot for each next token and no hidden states, all of them run at once.
     """
@@ -115,12 +114,12 @@ def _decode(inputs: IterationInputs, admission: Admission, reason: str) -> Plan:
 
 
 def _left_out(inputs: IterationInputs) -> list[Sequence]:
-    """Return the running requests that give up their caches, since the next tokens of all of them
-    exceed the pool.
+    """Return the running requests that give up their caches, when the pool cannot hold the next
+    token of all of them.
 
-    A cache that is kept saves all requests the time to compute it again. To discard one in order to
-    make it smaller saves less memory in this iteration than to leave it out, and takes the same
-    time, so that each request is offered the cache that it has.
+    A cache that is kept saves all requests the time to recompute it. Discarding one to make it
+    smaller saves less memory in this iteration than leaving the request out, and takes the same
+    time; so each request is only offered its present kind of cache.
     """
     decoding, running, latency = inputs.decoding, inputs.running, inputs.latency
     since_s, patience_s = decoding.waits
@@ -137,18 +136,18 @@ def _left_out(inputs: IterationInputs) -> list[Sequence]:
     held = [running.blocks.held_by(seq.request_id) for seq in seqs]
     missing = [max(0, running.missing(seq, seq.num_tokens + 1)) for seq in seqs]
     needs = [num + more for num, more in zip(held, missing, strict=True)]
-    items = Items(_with_fallback(worths, is_late, inputs), needs, needs)
+    items = KnapsackItems(_with_fallback(worths, is_late, inputs), needs, needs)
     kept = choose(items, running.blocks.free + sum(held), 0.0)
     return [seq for index, seq in enumerate(seqs) if index not in kept]
 
 
 def _worth_keys_and_values(inputs: IterationInputs) -> list[Sequence]:
-    """Return the running request whose hidden states keys and values should replace, if there is
-    one.
+    """Return the running request whose hidden states should be replaced by keys and values, if
+    any.
 
-    To rebuild them in each step that is left has to take longer than to compute them once, and
-    memory has to suffice for all tokens that are expected, so that it does not run short again.
-    Those who wait would take that memory, so nobody may.
+    Rebuilding them in each remaining step has to take longer than computing them once, and memory
+    has to suffice for all expected tokens, so that it does not run short again. Waiting requests
+    would take that memory, so the queue has to be empty.
     """
     running, latency = inputs.running, inputs.latency
     free = running.blocks.free - running.blocks.mean_blocks_for(running.num_remaining)
@@ -163,19 +162,123 @@ def _worth_keys_and_values(inputs: IterationInputs) -> list[Sequence]:
 
 
 def _num_requests(inputs: IterationInputs) -> int:
-    """Return the requests that a longer step delays, |W| + |R| in equation 5."""
+    """Return the number of requests that a longer step delays, |W| + |R| in equation 5."""
     return len(inputs.waiting) + len(inputs.running)
 
 
 def _recompute_s(seq: Sequence, inputs: IterationInputs) -> float:
-    """Return the time to compute a running request's cache again, seconds."""
+    """Return the time to recompute a running request's cache, seconds."""
     return inputs.latency.batched_prefill_s(seq.num_tokens, inputs.config.max_batch_tokens)
 
 
 def _with_fallback(
     worths: list[float], is_late: Iterable[bool], inputs: IterationInputs
 ) -> list[float]:
-    """Return the values with those of late requests next to nothing, or lowered by the decay
-    factor (sections 4.2 and 6.6)."""
+    """Return the values, those of late requests lowered by the decay factor, to nearly nothing by
+    default (sections 4.2 and 6.6)."""
     late_value = max(inputs.config.tuning.late_value, NEXT_TO_NOTHING)
     return [late_value * w if late else w for w, late in zip(worths, is_late, strict=True)]
+
+
+# -- the hybrid-cache scheduling problem
+
+
+class KnapsackItems(NamedTuple):
+    """Requests that may be chosen, as parallel lists."""
+
+    values: list[float]
+    """Value gained if the request runs with a KV cache, seconds."""
+    kv_blocks: list[int]
+    """Blocks of its KV cache, at least one."""
+    hidden_blocks: list[int]
+    """Blocks of its hidden cache, which is chosen only if it is smaller."""
+
+
+def choose(items: KnapsackItems, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
+    """Return the indices of the items with the largest summed value within ``num_blocks``, and the
+    cache of each (section 5, definition 1).
+
+    This is a 0-1 knapsack in which each item comes in two sizes: its KV cache, or the hidden cache
+    of about half that size, which costs all requests the time to rebuild keys and values from it.
+
+    penalty: value lost for each block of KV that is not kept (equation 8).
+
+    The result is the better of two: the greedy one, which spends memory where a block gains most,
+    and the most valuable single request, plus others that still fit. It reaches at least half of
+    the optimum. O(n log n), on plain lists: compiled, they are faster than arrays for any number of
+    items.
+    """
+    # Memory is spent on an item's first cache, or to upgrade its hidden cache to a KV cache. An
+    # offer is the index of an item for a KV cache, or its complement for a hidden one.
+    offers: list[int] = []
+    gains: list[float] = []  # of each block of an offer
+    least = num_blocks + 1  # No offer needs less.
+    alone, most_alone = -1, 0.0
+    for index, value in enumerate(items.values):
+        whole, half = items.kv_blocks[index], items.hidden_blocks[index]
+        fits = whole <= num_blocks
+        hidden_value = value - penalty * whole
+        # An item whose hidden cache gains less per block than its KV cache is offered a KV
+        # cache alone, unless that exceeds all memory.
+        if (
+            half <= num_blocks
+            and half < whole
+            and hidden_value > 0
+            and (not fits or hidden_value * whole >= value * half)
+        ):
+            needed, gain = half, hidden_value / half
+            offers.append(~index)
+            gains.append(gain)
+            if fits:
+                needed = min(half, whole - half)
+                offers.append(index)
+                gains.append(min(gain, penalty * whole / (whole - half)))
+        elif fits:
+            needed = whole
+            offers.append(index)
+            gains.append(value / whole)
+        else:
+            continue
+        if needed < least:
+            least = needed
+        value_alone = value if fits else hidden_value
+        if value_alone > most_alone:
+            alone, most_alone = index, value_alone
+    chosen = _greedy(items, offers, gains, num_blocks, least)
+    total = 0.0
+    for index, cache in chosen.items():
+        total += items.values[index]
+        if cache is CacheKind.HIDDEN:
+            total -= penalty * items.kv_blocks[index]
+    if most_alone <= total:
+        return chosen
+    fits = items.kv_blocks[alone] <= num_blocks
+    needed = items.kv_blocks[alone] if fits else items.hidden_blocks[alone]
+    others = [place for place, index in enumerate(offers) if index not in (alone, ~alone)]
+    offers, gains = [offers[place] for place in others], [gains[place] for place in others]
+    beside = _greedy(items, offers, gains, num_blocks - needed, least)
+    return {alone: CacheKind.KV if fits else CacheKind.HIDDEN, **beside}
+
+
+def _greedy(
+    items: KnapsackItems, offers: list[int], gains: list[float], num_blocks: int, least: int
+) -> dict[int, CacheKind]:
+    """Take the offers with the most gain per block, the earlier ones first among equals, until
+    fewer blocks are free than the smallest offer needs (``least``)."""
+    chosen: dict[int, CacheKind] = {}
+    free = num_blocks
+    for place in sorted(range(len(gains)), key=gains.__getitem__, reverse=True):
+        if free < least:
+            break
+        index = offers[place]
+        if index < 0:
+            index, cache = ~index, CacheKind.HIDDEN
+            needed = items.hidden_blocks[index]
+        else:
+            cache, needed = CacheKind.KV, items.kv_blocks[index]
+            if index in chosen:  # upgrade its hidden cache to a KV cache
+                needed -= items.hidden_blocks[index]
+        if needed <= free:
+            chosen[index] = cache
+            free -= needed
+    return chosen

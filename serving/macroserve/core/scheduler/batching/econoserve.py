@@ -1,8 +1,8 @@
-"""EconoServe fills the memory with responses and the compute with prompts (section 3).
+"""EconoServe's batches: memory is filled with responses, compute with prompts (section 3).
 
-Prompts wait for their prefill. Responses with a computed prompt wait for memory of their own, which
-is reserved at once for the whole expected length. While a response fills its memory, the unused
-part may be lent to another that ends before (KV pipelining).
+Prompts wait for their prefill. Responses with a computed prompt wait for their own memory, reserved
+at once for the whole expected length. While a response fills its memory, the unused part may be
+lent to another that ends earlier (KV pipelining).
 """
 
 from itertools import islice
@@ -10,19 +10,27 @@ from itertools import islice
 from macroserve.core.scheduler.admission import AdapterSlots, Admission
 from macroserve.core.scheduler.blocks import CacheKind
 from macroserve.core.scheduler.iteration import IterationInputs, Pick, Plan, Resume
-from macroserve.core.scheduler.responses import granted, needed, reserve, taken_blocks
+from macroserve.core.scheduler.responses import (
+    ClosestFit,
+    by_urgency,
+    granted,
+    is_overdue,
+    needed,
+    place,
+    reserve,
+    taken_blocks,
+)
 from macroserve.core.scheduler.sequence import Sequence
-from macroserve.core.scheduler.task_order import ClosestFit, by_urgency, is_overdue, place
 
 MAX_SORTED = 256
 """Maximum number of prompts considered, those with the nearest deadlines."""
 
 
 def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all responses that have memory, and prompts up to the target forward size.
+    """Plan all responses that have memory, and prompts up to the target forward size.
 
-    Bound: no response and no prompt passes one that has taken twice its target (``is_overdue``), so
-    that it begins once enough others have ended.
+    Bound: no response and no prompt passes one that has waited twice its target (``is_overdue``),
+    so that it begins once enough others have ended.
     """
     resumes = granted(inputs)
     decodes = inputs.decodes_with(resumes)
@@ -46,9 +54,9 @@ def _is_repeatable(
 ) -> bool:
     """Return whether no prompt and no response could begin in later steps either.
 
-    A response that no lender has room for finds none later, as lenders only fill their memory. What
-    the prefix cache has of a prompt may change, so that only prompts that were not looked at count
-    as unable to begin if there is one.
+    A response that no lender has room for finds none later, as lenders only fill their memory. With
+    a prefix cache, the cached part of a prompt may change, so the plan is repeatable only if no
+    prompt was considered.
     """
     running = inputs.running
     if picks or resumes or not inputs.decoding:
@@ -59,7 +67,7 @@ def _is_repeatable(
     left, is_full = running.blocks.free - taken, len(running) >= inputs.config.max_num_seqs
     if budget <= 0 or left <= 0 or is_full or not inputs.waiting:
         return True
-    # Which kind of cache a prompt would begin with may change while the plan is repeated.
+    # The kind of cache that a prompt would begin with may change while the plan is repeated.
     fits = any(
         admission.reservation(seq, cache) <= left for seq in inputs.waiting for cache in CacheKind
     )
@@ -69,12 +77,11 @@ def _is_repeatable(
 def _prompts(
     inputs: IterationInputs, admission: Admission, num_tokens: int, num_blocks: int
 ) -> dict[Sequence, CacheKind]:
-    """Return the prompts to begin, in order.
+    """Return the prompts to begin, in the order of section 3.4.
 
-    They are in the order of section 3.4, those that fit ``num_tokens`` and ``num_blocks`` beside
-    the prompts under way. Those alone occupy memory, and go first; where they leave nothing, the
-    order alone counts, for an iteration in which one of them cannot go on.
-    A request that was just preempted waits for an iteration.
+    Begun prompts go first. The others have to fit the rest of ``num_tokens`` and ``num_blocks``;
+    where nothing is left, all are returned in order, in case a begun prompt cannot continue. A
+    request that was just preempted waits for an iteration.
     """
     begun = inputs.running.prefilling.values()
     num_tokens -= sum([seq.num_to_prefill for seq in begun])
@@ -82,7 +89,7 @@ def _prompts(
     fit = (seq for seq in inputs.waiting if seq not in preempted and slots.fit(seq))
     first = list(islice(fit, len(inputs.waiting.resumed) + MAX_SORTED))
     if by_urgency(inputs.config.strategy):
-        # A reader who has seen a token goes first, as everywhere.
+        # Requests whose reader has seen a token go first, as everywhere.
         first.sort(
             key=lambda seq: (not seq.is_streaming, place(seq, 0, seq.num_prompt, inputs.now))
         )
@@ -100,8 +107,8 @@ def _closest(
 ) -> list[Sequence]:
     """Return prompts of the queue, in order while they fit, and then the longest that fit.
 
-    The first that is too long for the tokens left is cut, and so the last one of the batch. Prompts
-    that fit whole go before it, unless it is the first of all.
+    The first that is too long for the tokens left is cut, and becomes the last of the batch.
+    Prompts that fit whole go before it, unless it is the first of all.
     """
     chosen: list[Sequence] = []
     cut: Sequence | None = None

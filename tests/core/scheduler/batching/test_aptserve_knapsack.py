@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macroserve.core.scheduler.batching import knapsack
-from macroserve.core.scheduler.batching.knapsack import Items
+from macroserve.core.scheduler.batching import aptserve
+from macroserve.core.scheduler.batching.aptserve import KnapsackItems
 from macroserve.core.scheduler.blocks import CacheKind
 
 
@@ -47,8 +47,8 @@ def value(item: Item, cache: CacheKind, penalty: float) -> float:
 
 def choose(items: list[Item], num_blocks: int, penalty: float) -> dict[int, CacheKind]:
     worths, whole, half = zip(*items, strict=True) if items else ((), (), ())
-    columns = Items(list(worths), list(whole), list(half))
-    return knapsack.choose(columns, num_blocks, penalty)
+    columns = KnapsackItems(list(worths), list(whole), list(half))
+    return aptserve.choose(columns, num_blocks, penalty)
 
 
 def optimum(items: list[Item], num_blocks: int, penalty: float) -> float:
