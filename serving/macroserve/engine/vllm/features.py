@@ -34,7 +34,7 @@ def encode_features(features: Sequence[MultiModalFeatureSpec]) -> bytes:
 
 
 def decode_features(data: bytes) -> list[MultiModalFeatureSpec]:
-    """Raises ValueError for anything that ``encode_features`` does not make."""
+    """Undo ``encode_features``. Raises ValueError for other data."""
     if envs.VLLM_ALLOW_INSECURE_SERIALIZATION:
         raise ValueError("images are not taken while VLLM_ALLOW_INSECURE_SERIALIZATION is set")
     try:

@@ -142,7 +142,7 @@ class HeldPixels:
         self._lock = threading.Lock()
 
     def take(self, num_pixels: int) -> None:
-        """Raises GracefulHTTPError (503) while there are too many."""
+        """Count more pixels. Raises GracefulHTTPError (503) if there are too many."""
         with self._lock:
             if self.num_pixels + num_pixels > MAX_HELD_PIXELS:
                 raise GracefulHTTPError(

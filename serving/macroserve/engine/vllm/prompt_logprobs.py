@@ -14,7 +14,7 @@ MAX_LOGPROBS = 1 << 18
 
 
 def check_prompt_logprobs(params: SamplingParams, num_prompt: int, vocab_size: int) -> None:
-    """Raises RefusedError for more than may be asked for."""
+    """Raise RefusedError if the request asks for more logprobs than allowed."""
     if params.prompt_logprob_token_ids is not None:
         message = "prompt_logprob_token_ids are not available; prompt_logprobs are"
         raise RefusedError(HTTPStatus.BAD_REQUEST, message)
