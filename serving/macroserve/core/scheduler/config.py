@@ -1,4 +1,4 @@
-"""The configuration of an instance scheduler holds its policies and limits."""
+"""Configuration of an instance scheduler."""
 
 from dataclasses import dataclass
 
@@ -12,26 +12,24 @@ MIN_CHUNK_TOKENS = 16
 """Fewest prefill tokens that are worth adding to a step whose time is limited."""
 
 OVERDUE_TTFTS = 2.0
-"""TTFT targets after which a waiting request is prefilled whether slack pays for it or not."""
+"""TTFT targets after which a waiting request is prefilled even if no slack pays for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceConfig:
-    """The configuration sets one instance's policies and limits; contradictions raise
-    ValueError."""
+    """Policies and limits of one instance; contradictions raise ValueError."""
 
     strategy: Strategy
     pool: Pool
     slo: Slo
-    """The targets of the default class, for bounds that are not one request's; each request brings
-    its own."""
+    """Targets of the default class, for limits not tied to one request; requests bring their
+    own."""
     num_blocks: int
     """Blocks of the KV cache."""
     block_size: int
     """Tokens per block."""
     block_groups: tuple[BlockGroup, ...] = ()
-    """Groups of layers that draw blocks; none for a single one that keeps the blocks of all
-    tokens."""
+    """Groups of layers that draw blocks; empty for a single one that keeps all blocks."""
     max_num_seqs: int
     """Maximum sequences that hold KV at a time."""
     max_batch_tokens: int
@@ -39,8 +37,8 @@ class InstanceConfig:
     max_model_len: int
     """Maximum length of prompt and response together, tokens."""
     piece_tokens: int = 1
-    """A piece of a cut prompt ends at a multiple of this many tokens; ``max_model_len`` if the
-    engine computes prompts whole."""
+    """Number of tokens at whose multiples a prompt may be cut; ``max_model_len`` if the engine
+    computes prompts whole."""
     num_drafts: int = 0
     """Drafted tokens that a decode verifies in one step; 0 if the engine drafts none."""
     num_draft_slots: int = 0

@@ -1,8 +1,9 @@
-"""A pipeline runs each batch as a round of micro-batches, one for each of its stages.
+"""Rounds of a pipeline: each batch runs as one micro-batch per stage.
 
-The stages hold successive layers, and each works on another micro-batch. A decode needs its token
-of the round before, which has passed all stages by then. So the scheduler decides whole rounds:
-one lasts from a token of a response to the next, and all targets and predictions are in its time.
+The stages hold successive layers, and each works on a different micro-batch. A decode needs its
+token of the previous round, which has passed all stages by then. So the scheduler decides whole
+rounds: one lasts from a token of a response to the next, and all targets and predictions are for
+rounds.
 """
 
 from collections import Counter, deque
@@ -14,7 +15,7 @@ from macroserve.core.batch import Batch, BatchKind, BatchResult, HandedBack, Pre
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 
 LEAST_PIECE_TOKENS = 256
-"""Tokens of the smallest pieces into which prompts are cut: each piece reads all weights of its
+"""Minimum tokens of the pieces into which prompts are cut, as each piece reads all weights of its
 stage."""
 
 
@@ -24,47 +25,44 @@ def piece_tokens(num_tokens: int, num_stages: int) -> int:
 
 
 def decode_share(num_decodes: int, num_stages: int) -> int:
-    """Return the most decodes of one micro-batch in a round of ``num_decodes``."""
+    """Return the maximum decodes of one micro-batch in a round of ``num_decodes``."""
     return -(-num_decodes // num_stages)
 
 
 @dataclass(slots=True)
 class _Round:
-    """A round is a batch of the scheduler until the last of its micro-batches has ended.
-
-    Attributes:
-        batch: what the scheduler decided.
-        num_left: micro-batches that it may still have.
-        decodes: ids of the decodes that no micro-batch has had yet.
-        prompts: the rest of each prefill that no micro-batch has had yet, by request id.
-        num_in_flight: micro-batches that have begun and not ended.
-        is_promised: whether the scheduler knows what the engine took on.
-        prefilled, emitted, cached: what the engine took on, as in ``BatchResult``.
-        finished, more: what came out, as ``InstanceScheduler.settle`` takes it.
-        ended_s: when the last micro-batch ended, seconds.
-    """
+    """One batch of the scheduler until the last of its micro-batches has ended."""
 
     batch: Batch
     num_left: int
+    """Number of micro-batches still to be decided."""
     decodes: tuple[str, ...]
+    """Ids of the decodes in no micro-batch yet."""
     prompts: dict[str, Prefill]
+    """The part of each prefill in no micro-batch yet, by request id."""
     num_in_flight: int = 0
+    """Number of micro-batches in flight."""
     is_promised: bool = False
+    """Whether the scheduler has got ``prefilled``, ``emitted`` and ``cached``, the part of the
+    batch that the engine started, as in ``BatchResult``."""
     prefilled: Counter[str] = field(default_factory=Counter[str])
     emitted: dict[str, int] = field(default_factory=dict[str, int])
     cached: dict[str, int] = field(default_factory=dict[str, int])
     finished: list[str] = field(default_factory=list[str])
+    """Ids of the requests that ended, as for ``InstanceScheduler.settle``."""
     more: Counter[str] = field(default_factory=Counter[str])
+    """Tokens beyond the promised ones, as for ``InstanceScheduler.settle``."""
     ended_s: float = 0.0
+    """When the last micro-batch ended, seconds."""
 
 
 class Rounds:
-    """The rounds stand between an instance scheduler and an engine with several stages.
+    """Adapter between an instance scheduler and an engine with several stages.
 
-    The engine calls their methods in place of the scheduler's, for micro-batches. Each of these has
-    an equal share of the decodes and of the prompts. A decode whose last token may be in flight,
-    since it comes from one of the micro-batches before, is left to a later one, if need be of the
-    next round: so decodes that came together spread over the stages.
+    The engine calls its methods in place of the scheduler's, for micro-batches. Each of these has
+    an equal share of the decodes and of the prompts. A decode whose last token may be in flight, in
+    one of the previous micro-batches, is left to a later one, if need be of the next round: so
+    decodes that began together spread over the stages.
 
     scheduler: decides the rounds; its limit on tokens is that of a round.
     num_stages: stages of the pipeline.
@@ -75,11 +73,11 @@ class Rounds:
         self._num_stages = num_stages
         self._current = _Round(Batch(BatchKind.IDLE), 0, (), {}, is_promised=True)
         self._in_flight: deque[_Round | None] = deque()
-        """The round of each micro-batch under way; None for one after all work of its round."""
+        """The round of each micro-batch in flight; None for one after all work of its round."""
         self._recent: deque[set[str]] = deque(maxlen=num_stages - 1)
-        """Ids of the requests with a token of each of the last micro-batches."""
+        """Ids of the requests that get a token from each of the last micro-batches."""
         self._ended: set[str] = set()
-        """Ids of the requests that have ended, which the scheduler does not know yet."""
+        """Ids of the requests that have ended, not yet reported to the scheduler."""
 
     def schedule(self, now: float) -> Batch:
         """Return the next micro-batch; the first of a round has its preemptions and hand-backs."""
@@ -106,7 +104,7 @@ class Rounds:
         )
 
     def promise(self, batch: Batch, taken: BatchResult) -> None:
-        """Note what the engine took on of the last micro-batch."""
+        """Record the part of the last micro-batch that the engine has started."""
         current = self._current
         emitted = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         with_token = {name for name, num_tokens in emitted.items() if num_tokens}
@@ -146,8 +144,8 @@ class Rounds:
         return tuple(chosen)
 
     def _next_prefills(self, current: _Round, num_decodes: int) -> tuple[Prefill, ...]:
-        """Take the prompts of the next micro-batch from the round, which are in order; its last
-        micro-batch gets what is left."""
+        """Take the prompts of the next micro-batch from the round, in order; the last micro-batch
+        gets the rest."""
         room = self._scheduler.config.max_batch_tokens // self._num_stages - num_decodes
         if current.num_left > 1:
             num_tokens = sum([prefill.num_tokens for prefill in current.batch.prefills])
@@ -174,8 +172,7 @@ class Rounds:
         return any(map(self._is_alive, chain(current.decodes, current.prompts)))
 
     def _close(self) -> None:
-        """End a round that was left unfinished: its last requests have gone, and with them all that
-        was in flight."""
+        """End an unfinished round whose last requests have left, with everything in flight."""
         if not self._current.is_promised:
             self._promise(self._current)
             self._settle(self._current)

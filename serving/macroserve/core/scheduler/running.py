@@ -1,4 +1,4 @@
-"""The running sequences hold KV blocks, and are paused or preempted when the blocks run out."""
+"""Running sequences: they hold KV blocks, and are paused or preempted when blocks run out."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,19 +13,15 @@ from macroserve.core.scheduler.sequence import Sequence, State
 
 
 class Running:
-    """The collection holds sequences by id in order of entry: prefilling, loading, decoding,
-    paused, ending, moving.
+    """Running sequences by state and id, in order of entry.
 
     pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
         (EconoServe, section 3.2: offload-free preemption). Otherwise the latest arrival gives up
-        its KV and is computed again later (vLLM).
-    policy_preempts: who gives up its KV is left to the batching policy (Apt-Serve, section 5).
+        its KV and is recomputed later (vLLM).
+    policy_preempts: the batching policy chooses who gives up its KV (Apt-Serve, section 5).
     queue_responses: a sequence pauses after its prefill until it is resumed with memory for its
         response, and again if it outruns that memory.
     num_drafts: drafted tokens that a decode verifies, as the engine is configured.
-
-    Attributes:
-        adapters: number of sequences of each adapter; None stands for the model alone.
     """
 
     def __init__(
@@ -45,11 +41,12 @@ class Running:
         self.ending: dict[str, Sequence] = {}
         self.moving: dict[str, Sequence] = {}
         self.adapters: Counter[str | None] = Counter()
+        """Number of sequences of each adapter; None for the model alone."""
         self._pause_when_full = pause_when_full
         self._policy_preempts = policy_preempts
         self._queue_responses = queue_responses
         self._prefilled: dict[str, Sequence] = {}
-        """Sequences that have more blocks than they need since their prompt is computed."""
+        """Sequences whose prompt is computed and that still hold the blocks needed only for it."""
 
     @classmethod
     def of(cls, config: InstanceConfig, cache: EngineCache | None) -> Self:
@@ -106,8 +103,8 @@ class Running:
         self.prefilling[seq.request_id] = seq
 
     def prefill(self, prefilled: Mapping[str, int], cached: Mapping[str, int]) -> list[Sequence]:
-        """Count prompt tokens, by request id, that were computed or found in the prefix cache.
-        Return the sequences whose prefill is complete."""
+        """Count prompt tokens, by request id, that were computed or found in the prefix cache;
+        return the sequences whose prefill is complete."""
         for request_id, num_tokens in cached.items():
             if seq := self.prefilling.get(request_id):
                 seq.count_cached(num_tokens)
@@ -121,18 +118,17 @@ class Running:
 
     def load(self, seq: Sequence) -> None:
         """Hold a sequence until the engine has loaded blocks of its prompt. The engine writes to
-        them meanwhile, so it keeps them."""
+        these blocks, so the sequence keeps them until then."""
         seq.move(State.LOADING)
         self.loading[seq.request_id] = self.prefilling.pop(seq.request_id)
 
     def loaded(self, seq: Sequence) -> None:
-        """Let a sequence go on with its prefill, whose blocks have been loaded."""
+        """Continue the prefill of a sequence whose blocks have been loaded."""
         seq.move(State.PREFILLING)
         self.prefilling[seq.request_id] = self.loading.pop(seq.request_id)
 
     def start_decoding(self, seq: Sequence) -> None:
-        """Move a sequence on from its prefill: it decodes, or waits to be resumed where responses
-        queue."""
+        """End a sequence's prefill: it decodes, or waits to be resumed where responses queue."""
         seq.num_computed = seq.num_prompt
         del self.prefilling[seq.request_id]
         if self.blocks.is_grouped:
@@ -147,7 +143,7 @@ class Running:
     def resume(self, seq: Sequence, num_blocks: int, lender: Sequence | None = None) -> None:
         """Let a paused response decode, with ``num_blocks`` more blocks.
 
-        Blocks of a lender go back when the borrower ends, or when the lender needs them itself.
+        A lender's blocks go back when the borrower ends, or when the lender needs them.
         """
         if lender:
             self.blocks.transfer(lender.request_id, seq.request_id, num_blocks)
@@ -160,8 +156,7 @@ class Running:
         self._go_on(seq)
 
     def complete(self, seq: Sequence) -> None:
-        """Hold a decoding or paused sequence whose last token is in flight until that has come
-        out."""
+        """Hold a decoding or paused sequence until its last token, which is in flight, is out."""
         home = self.paused if seq.state is State.PAUSED else self.decoding
         seq.move(State.ENDING)
         self.ending[seq.request_id] = home.pop(seq.request_id)
@@ -185,7 +180,7 @@ class Running:
         self.decoding.add(self.moving.pop(seq.request_id))
 
     def remove(self, seq: Sequence, to: State) -> None:
-        """Release a sequence's KV: at its end, or to compute it again."""
+        """Release a sequence's KV, at its end or to recompute it."""
         homes: dict[State, dict[str, Sequence] | Decoding] = {
             State.PREFILLING: self.prefilling,
             State.LOADING: self.loading,
@@ -211,8 +206,9 @@ class Running:
     def make_room(self, chosen: Many[Sequence] | None = None) -> list[Sequence]:
         """Give each decoding sequence a slot for its next token; return the preempted sequences.
 
-        chosen: those that the policy has chosen to preempt, before any other. If the choice is left
-            to it and it has not been asked yet (None), none is, and some stay ``decoding.short``.
+        chosen: sequences that the policy preempts, before any other. None if the policy has not
+            chosen yet: then, if the choice is its own, sequences without a slot stay in
+            ``decoding.short``.
 
         Paused sequences come first, unless they wait to be resumed, then the order of ``decoding``.
         Afterwards some sequence can run unless there is none: the earliest arrival is preempted
@@ -220,8 +216,8 @@ class Running:
         needs to come back, so that none does in the same iteration.
 
         A borrower that is late goes first (EconoServe, section 3.2). The paper copies its KV to the
-        host; here it begins again like any other, by loading what the engine's host memory has of
-        it (``EngineCache.find``): vLLM's connector keeps the prompt's full blocks there.
+        host; here it begins again like any other, by loading its blocks from the engine's host
+        memory (``EngineCache.find``): vLLM's connector keeps the prompt's full blocks there.
         """
         self.blocks.read_again()
         for seq in tuple(self._prefilled.values()):
@@ -251,15 +247,15 @@ class Running:
         return preempted
 
     def _can_resume(self) -> bool:
-        """Return whether a sequence that waits to be resumed can have one more slot."""
+        """Return whether a sequence that waits to be resumed can get one more slot."""
         return self._queue_responses and (
             self.blocks.free > 0
             or any(seq.num_tokens < seq.num_slots for seq in self.paused.values())
         )
 
     def missing(self, seq: Sequence, num_tokens: int) -> int:
-        """Return the blocks that a sequence needs for its first ``num_tokens`` beyond its own; not
-        above 0 if it has enough."""
+        """Return the blocks that a sequence needs for ``num_tokens`` beyond its own; not above 0 if
+        it has enough."""
         blocks = self.blocks
         if seq.cache is CacheKind.HIDDEN:
             needed = blocks.hidden_blocks(blocks.blocks_for(num_tokens))
@@ -267,8 +263,8 @@ class Running:
         return blocks.missing(seq.request_id, num_tokens)
 
     def _extend(self, seq: Sequence) -> bool:
-        """Give a sequence the slots for its next token and let it continue, if blocks are free for
-        it."""
+        """Give a sequence the slots for its next token and let it continue, if enough blocks are
+        free; return whether they are."""
         missing = self.missing(seq, seq.num_tokens + 1)
         if missing > self.blocks.free:
             return False
@@ -292,7 +288,7 @@ class Running:
         self._resize(seq)
 
     def _resize(self, seq: Sequence) -> None:
-        """Set a sequence's slots to what its blocks hold."""
+        """Set a sequence's slots to the number that its blocks hold."""
         num_slots = self.blocks.room(seq.request_id, seq.cache)
         if seq.state is State.DECODING:
             self.decoding.resize(seq, num_slots)

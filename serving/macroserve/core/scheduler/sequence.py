@@ -1,4 +1,4 @@
-"""A sequence is the instance scheduler's mutable record of one request."""
+"""The instance scheduler's mutable record of one request, and its states."""
 
 from enum import Enum
 from math import inf
@@ -10,16 +10,15 @@ from macroserve.core.scheduler.config import OVERDUE_TTFTS
 
 class State(Enum):
     WAITING = "waiting"
-    """The sequence holds no KV: it is new, or preempted and to be recomputed."""
+    """It holds no KV: it is new, or preempted and to be recomputed."""
     PREFILLING = "prefilling"
     LOADING = "loading"
-    """The engine loads cache blocks of the prompt, and then goes on with its prefill."""
+    """The engine loads cache blocks of the prompt, and then continues its prefill."""
     DECODING = "decoding"
     PAUSED = "paused"
-    """The sequence outran its KV reservation while no block was free, or waits for one; it keeps
-    its KV."""
+    """It outran its KV reservation while no block was free, or waits for one; it keeps its KV."""
     ENDING = "ending"
-    """The longest response is complete once the batches in flight end."""
+    """Its response reaches the maximum length once the batches in flight end."""
     MOVING = "moving"
     """The KV is being transferred: prefilled here to decode elsewhere, or the other way round."""
     FINISHED = "finished"
@@ -47,42 +46,11 @@ _NEXT: dict[State, frozenset[State]] = {
 
 
 class IllegalMoveError(Exception):
-    """A sequence cannot make a move that its state does not allow; it stays as it was."""
+    """A move that the state of a sequence does not allow; the sequence stays as it was."""
 
 
 class Sequence:
-    """A sequence is one request's progress on this instance.
-
-    Attributes:
-        ordinal: position in the order in which this instance took its requests; unique.
-        num_prompt: tokens to compute before the next one comes out: the prompt and, once preempted,
-            the tokens emitted since.
-        num_computed: how many of them are computed, here or before.
-        num_cached: those of them that the prefix cache had when the request began; while it waits,
-            those that the cache had when it was last asked.
-        num_tokens: prompt and emitted tokens, at most ``most_tokens`` in the end.
-        num_slots: tokens that its KV blocks have room for.
-        predicted_tokens: expected length of the response from here, emitted tokens included.
-        sure_tokens: how many of them it is nearly sure to get.
-        prefill_s: predicted time of its prefill as part of a full batch, seconds.
-        service_s: time of its prefill beside the decodes, once it runs, and of the load before it,
-            seconds.
-        memory_s: time that others lose by the memory of its response, seconds.
-        cost_s: time that the requests behind it lose by it, the larger of the two, seconds. The
-            ordinal adds a trifle, so that triage has no equal ones.
-        tpot_budget_until_s: time until which the emitted tokens keep the TPOT target; minus now,
-            this is the saved TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token
-            costs no TPOT.
-        started: whether its prefill was ever begun here.
-        pending_since_s: start of its reader's wait for the first token, then for the next.
-        patience_s: longest such wait within the targets, seconds; -inf once the first token was
-            late.
-        num_slow: tokens that came later after the one before than the target allows.
-        cache: form in which its tokens are cached while it runs.
-        lender: sequence that lends it blocks.
-        num_borrowed: number of blocks lent.
-        borrowers: sequences that have blocks of this one.
-    """
+    """One request's progress on this instance."""
 
     __slots__ = (
         "arrival_s",
@@ -133,40 +101,70 @@ class Sequence:
         self.deadline_s = request.deadline_s
         self.tpot_s = request.slo.tpot_s
         self.ordinal = ordinal
+        """Unique position in the order in which this instance took its requests."""
         self.state = State.WAITING
         self.started = False
+        """Whether its prefill was ever begun here."""
+
         self.num_prompt = request.num_prompt_tokens
-        self.most_tokens = request.num_prompt_tokens + request.max_new_tokens
+        """Tokens to compute before the next one comes out: the prompt and, once preempted, the
+        tokens emitted since."""
         self.num_computed = 0
+        """How many of them are computed, here or before."""
         self.num_cached = 0
+        """Those that the prefix cache had when the request began or, while it waits, at the last
+        look."""
         self.num_tokens = request.num_prompt_tokens
-        self.num_slots = 0
+        """Prompt and emitted tokens, at most ``most_tokens`` in the end."""
+        self.most_tokens = request.num_prompt_tokens + request.max_new_tokens
         self.num_emitted = 0
-        self.num_slow = 0
         self.predicted_tokens = predicted_tokens
+        """Expected length of the response from here, emitted tokens included."""
         self.sure_tokens = sure_tokens
+        """Tokens of the response from here that it is nearly sure to get."""
+
         self.memory_s = memory_s
+        """Time that others lose by the memory of its response, seconds."""
         self.cost(prefill_s, service_s)
+
         self.first_token_s = 0.0
         self.tpot_budget_until_s = 0.0
+        """Time until which the emitted tokens keep the TPOT target. Minus now, this is the saved
+        TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT."""
         self.pending_since_s = request.arrival_s
+        """Start of its reader's wait for the first token, then for the next."""
         self.patience_s = (
             request.slo.patience_s if self.is_streaming else self.deadline_s - self.arrival_s
         )
+        """Longest such wait within the targets, seconds; -inf once the first token was late."""
+        self.num_slow = 0
+        """Tokens with a longer gap to the one before than the target allows."""
+
         self.cache = CacheKind.KV
+        """Form in which its tokens are cached while it runs."""
+        self.num_slots = 0
+        """Tokens that its KV blocks have room for."""
         self.lender: Sequence | None = None
+        """Sequence that lends it blocks."""
         self.num_borrowed = 0
         self.borrowers: list[Sequence] = []
+        """Sequences that have blocks of this one."""
 
     def cost(self, prefill_s: float, service_s: float, load_s: float = 0.0) -> None:
-        """Set the time of its prefill, alone and beside decodes, and that of the load before it,
-        during which others run, seconds."""
+        """Set the times of its prefill.
+
+        prefill_s: predicted time of its prefill as part of a full batch, seconds.
+        service_s: time of its prefill in batches that also have decodes, seconds.
+        load_s: time to load its blocks before that, during which others run, seconds.
+        """
         self.prefill_s = prefill_s
         self.service_s = service_s + load_s
+        # Time that the requests behind it lose by it. The ordinal adds a trifle, so that triage
+        # sees no equal costs.
         self.cost_s = max(service_s, self.memory_s) * (1 + 1e-12 * self.ordinal)
 
     def count_cached(self, num_tokens: int) -> None:
-        """Count tokens that the prefix cache has as computed, before any other is."""
+        """Count the tokens in the prefix cache as computed, before any other is."""
         self.num_cached = self.num_computed = num_tokens
 
     @property
@@ -175,7 +173,7 @@ class Sequence:
 
     @property
     def share_left(self) -> float:
-        """Return the share of its prefill that is still to be done."""
+        """Return the share of its prefill that is left."""
         return self.num_to_prefill / (self.num_prompt - self.num_cached)
 
     @property
@@ -190,7 +188,7 @@ class Sequence:
 
     @property
     def overdue_from_s(self) -> float:
-        """Return when it will have waited too long for its prefill."""
+        """Return when its wait for the prefill becomes too long."""
         return self.arrival_s + OVERDUE_TTFTS * self.request.slo.ttft_s
 
     @property
@@ -208,7 +206,7 @@ class Sequence:
         return max(1, self.predicted_tokens - self.num_emitted)
 
     def move(self, to: State) -> None:
-        """Move to another state. Raises IllegalMoveError for a move that is not in the table."""
+        """Change the state. Raises IllegalMoveError for a move that is not in the table."""
         if to not in _NEXT[self.state]:
             raise IllegalMoveError(f"{self.request_id} cannot go from {self.state} to {to}")
         self.state = to
@@ -227,14 +225,13 @@ class Sequence:
         self.pending_since_s = now
 
     def correct_tokens(self, num_tokens: int) -> None:
-        """Count tokens that came together with the last ones that were counted; negative if fewer
-        came."""
+        """Count more tokens as of the last time; negative if fewer came than were counted."""
         self.num_emitted += num_tokens
         self.num_tokens += num_tokens
         self.tpot_budget_until_s += num_tokens * self.tpot_s
 
     def correct_first_token(self, now: float) -> None:
-        """Set the time of the first token, which was counted before it came, to ``now``."""
+        """Set the time of a first token that was counted before it came to ``now``."""
         self.tpot_budget_until_s += now - self.first_token_s
         if self.num_emitted == 1:
             self.pending_since_s = now
@@ -249,11 +246,8 @@ class Sequence:
         self.cache = CacheKind.KV
 
     def attained(self, end_s: float) -> bool:
-        """Return whether it met its targets, as seen by its reader, if its last token came at
-        ``end_s``.
-
-        A request continued from another instance had its first token there.
-        """
+        """Return whether it met its targets, as seen by its reader, given that its last token came
+        at ``end_s``. A request continued from another instance had its first token there."""
         if not self.num_emitted:
             return False
         is_continued = self.request.num_streamed_tokens > 0

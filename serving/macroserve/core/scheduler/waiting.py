@@ -1,4 +1,4 @@
-"""The waiting requests are kept in order as they come and go."""
+"""Queue of waiting requests, in several orders at once."""
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
@@ -12,11 +12,11 @@ from macroserve.core.strategy import Ordering, PromptKey, WaitingPrompt
 
 
 class SortedRequests:
-    """The collection sorts sequences by a key; among equal keys, the earlier added comes first.
+    """Sequences sorted by a key; among equal keys, the earlier added comes first.
 
     ``keys``, ``costs_s``, ``starts_s``, ``ttfts_s`` and ``seqs`` are parallel. The arrays are flat,
-    since triage reads all of them in each iteration and would wait for memory if it had to visit
-    the sequences.
+    since triage reads all of them in each iteration, and visiting the sequences would miss the
+    processor's caches.
     """
 
     __slots__ = ("costs_s", "keys", "seqs", "starts_s", "ttfts_s")
@@ -53,7 +53,7 @@ _KEYS: dict[Ordering, Callable[[Sequence], float]] = {
 
 
 class _Prefills:
-    """Prefills of a number of sequences take so many seconds together."""
+    """Number and total predicted time of prefills."""
 
     __slots__ = ("num", "seconds")
 
@@ -71,30 +71,28 @@ class _Prefills:
 
 
 class WaitingQueue:
-    """The queue keeps several orders of the same requests, so that no iteration sorts.
-
-    Attributes:
-        by_arrival: requests that have not started, in order of arrival.
-        by_deadline: the same requests in order of their deadlines.
-        resumed: requests that had started (preempted here, or begun on another instance). They go
-            first, since a reader may wait in mid-stream.
-        num_tokens: tokens to prefill, of all requests together.
-        num_prompt_tokens: their prompt tokens, those in the prefix cache included.
-        prefill_s: their predicted time, seconds.
-        cost_s: sum of the costs that triage compares, seconds.
-        predicted_tokens: tokens expected of their responses.
-        promised_tokens: tokens of late requests that may be prefilled before all others.
-    """
+    """Waiting requests in several orders, so that no iteration sorts, and sums over them."""
 
     def __init__(self, ordering: Ordering | PromptKey) -> None:
         self.by_arrival = SortedRequests()
+        """Requests that have not started, in order of arrival."""
         self.by_deadline = SortedRequests()
+        """The same requests in order of their deadlines."""
         self.resumed = SortedRequests()
+        """Requests that had started (preempted here, or begun on another instance). They go first,
+        since a reader may wait in mid-stream."""
         self.num_tokens = 0
+        """Tokens to prefill."""
         self.num_prompt_tokens = 0
+        """Prompt tokens, those in the prefix cache included."""
         self.prefill_s = 0.0
+        """Predicted time of the prefills, seconds."""
         self.cost_s = 0.0
+        """Sum of the costs that triage compares, seconds."""
         self.predicted_tokens = 0
+        """Tokens expected of the responses."""
+        self.promised_tokens = 0.0
+        """Tokens of late requests that may be prefilled before all others."""
         self._by_ttft: dict[float, _Prefills] = {}
         self._overdue_from_s = array("d")
         self._keys: dict[Sequence, float] = {}
@@ -106,7 +104,6 @@ class WaitingQueue:
         else:
             self._ordered = SortedRequests()
             self._key = _key(ordering)
-        self.promised_tokens = 0.0
 
     def __len__(self) -> int:
         return len(self.by_arrival.seqs) + len(self.resumed.seqs)
@@ -153,12 +150,13 @@ class WaitingQueue:
         self.predicted_tokens -= seq.num_remaining
 
     def prefills_by_ttft(self) -> dict[float, float]:
-        """Return the predicted time of the prefills that have not started by their TTFT targets,
-        both in seconds."""
+        """Return the predicted time of the prefills that have not started, by TTFT target, both in
+        seconds."""
         return {ttft_s: alike.seconds for ttft_s, alike in self._by_ttft.items()}
 
     def some(self, start: int, most: int) -> list[Sequence]:
-        """Return ``most`` requests from the ``start``-th on, those that had started first."""
+        """Return ``most`` requests from the ``start``-th on; requests that had started come
+        first."""
         num_resumed = len(self.resumed.seqs)
         found = self.resumed.seqs[start : start + most]
         first = max(0, start - num_resumed)
@@ -175,18 +173,18 @@ class WaitingQueue:
 
     @property
     def overdue_from_s(self) -> float:
-        """Return when the first of them is overdue; infinite without any."""
+        """Return when the first request becomes overdue; infinite without requests."""
         return self._overdue_from_s[0] if self._overdue_from_s else inf
 
     @property
     def min_ttft_s(self) -> float:
-        """Return the tightest TTFT target among them, seconds; infinite without any."""
+        """Return the tightest TTFT target, seconds; infinite without requests."""
         resumed = [seq.request.slo.ttft_s for seq in self.resumed.seqs]
         return min(chain(self._by_ttft, resumed), default=inf)
 
     def num_due_before(self, moment_s: float) -> int:
-        """Return how many of ``by_deadline`` are due before a moment; they are late if the moment
-        is now."""
+        """Return the number of requests in ``by_deadline`` that are due before ``moment_s``: the
+        late ones, if that is now."""
         return bisect_left(self.by_deadline.keys, moment_s)
 
     def late(self, now: float) -> list[Sequence]:
@@ -194,7 +192,7 @@ class WaitingQueue:
         return self.by_deadline.seqs[: self.num_due_before(now)]
 
     def by_response_ratio(self, now: float) -> Iterator[Sequence]:
-        """Yield requests by their wait per token of their responses and per cost, longest first.
+        """Yield requests by wait / (cost x response tokens), largest first.
 
         Smith's rule minimizes the mean wait for a token, but a long request may wait for ever; with
         the wait as a factor the order is highest response ratio next (Hansen, 1971).
@@ -209,8 +207,7 @@ class WaitingQueue:
 
 
 def _key(ordering: Ordering | PromptKey) -> Callable[[Sequence], float]:
-    """Return the function that gives a waiting request its place, the least first, of an order that
-    is neither of arrivals nor of deadlines."""
+    """Return the sort key, least first, of an order other than by arrival or deadline."""
     if isinstance(ordering, Ordering):
         return _KEYS[ordering]
     return lambda seq: ordering(_facts(seq))

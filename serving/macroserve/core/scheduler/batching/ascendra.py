@@ -1,4 +1,4 @@
-"""Ascendra prefills out of order beside decodes on LP instances, and prefills first on HP
+"""Ascendra's batches: decodes with out-of-order prefills on LP instances, prefills first on HP
 instances."""
 
 from macroserve.core.scheduler.admission import Admission
@@ -8,11 +8,11 @@ from macroserve.core.status import Pool
 
 
 def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run decodes, then prefills by value on a low-priority instance; prefills, then decodes on HP.
+    """Plan decodes, then prefills by value on an LP instance; prefills, then decodes on HP.
 
     Bound: where the decodes of an LP instance leave no time, prompts get a whole batch once they
-    are starved. Decodes of an HP instance wait until seats or memory for prefills run out; if not
-    all of them fit beside the prefills, those with the least saved TPOT go first.
+    are starved. Decodes of an HP instance wait until seats or memory for prefills run out; if the
+    prefills leave no room for all of them, those with the least saved TPOT go first.
     """
     if inputs.config.pool is Pool.LP:
         return _lp_batch(inputs, admission)
@@ -22,7 +22,7 @@ def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all decodes, and the prefills within the budgets of Algorithm 1: time (C), memory (M) and
+    """Plan all decodes, and prefills within the budgets of Algorithm 1: time (C), memory (M) and
     tokens (N).
 
     The last prefill is cut to the budget, since a long prompt would never fit as a whole.
@@ -45,11 +45,11 @@ def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _longest_step_s(inputs: IterationInputs) -> float:
-    """Return the predicted time of a step that keeps the tightest target between two tokens of the
-    decodes, seconds, even if it takes as much longer as all but a tenth of the steps have.
+    """Return the longest predicted step that keeps the decodes' tightest target between two tokens
+    in nine of ten cases, seconds.
 
-    The paper's target is one of the mean (section 8.2). A step planned to take just that would
-    miss it half of the time.
+    The paper's target is a mean (section 8.2). A step planned to take exactly that time would miss
+    it half of the time.
     """
     decoding = inputs.decoding
     per_token_s = decoding.min_tpot_s * decoding.speculation.emitted
@@ -59,9 +59,9 @@ def _longest_step_s(inputs: IterationInputs) -> float:
 def prefills_first(
     inputs: IterationInputs, picks: list[Pick], resumes: tuple[Resume, ...] = ()
 ) -> Plan:
-    """Return the batch of an HP instance: the prefills, and as many decodes as find room.
+    """Return the plan of an HP instance: the prefills, and as many decodes as find room.
 
-    resumes: paused responses that may go on; they do in a batch that has room for all.
+    resumes: paused responses that may continue; they do if the batch has room for all decodes.
     """
     room = inputs.config.max_batch_tokens - sum(pick.num_tokens for pick in picks)
     decodes = inputs.decodes_with(resumes)
@@ -73,10 +73,8 @@ def prefills_first(
 
 
 def _held_back_blocks(inputs: IterationInputs) -> int:
-    """Return the blocks kept for responses under way by the lengths seen so far, up to a share.
-
-    This is the elastic batch size of section 6.2.
-    """
+    """Return the blocks kept for running responses by their predicted lengths, up to a share: the
+    elastic batch size of section 6.2."""
     expected = inputs.running.num_remaining
     blocks, share = inputs.running.blocks, inputs.config.tuning.hp_free_share
     return min(blocks.mean_blocks_for(expected), int(share * blocks.num_blocks))

@@ -1,11 +1,11 @@
-"""The baselines are vLLM as the papers measured it, vLLM as it is today, and Sarathi's chunks."""
+"""Baselines: vLLM as the papers measured it, today's vLLM, and Sarathi's chunks."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 
 def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run whole prompts up to the token budget; run decodes if no prompt can be prefilled.
+    """Plan whole prompts up to the token budget, or decodes if no prompt can be prefilled.
 
     The papers measured vLLM with this schedule, its default before chunked prefill.
     Bound: each prompt takes a seat, so decodes wait for ``max_num_seqs`` prompts at most.
@@ -16,19 +16,19 @@ def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def mixed_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all decodes and as many prompt tokens as fill the batch (vLLM's V1 scheduler).
+    """Plan all decodes, and prompts that fill the rest of the batch (vLLM's V1 scheduler).
 
-    vLLM schedules what runs in order of entry, then what waits. Only the last to enter can have a
-    prompt under way, so the decodes come first there as well.
-    Bound: decodes never wait, but while prompts come each of their steps takes as long as a batch
-    of ``max_batch_tokens``. A prompt under way always goes on, since it has a seat and the decodes
+    vLLM schedules running requests in order of entry, then waiting ones. Only the last to enter can
+    have a begun prompt, so the decodes come first there as well.
+    Bound: decodes never wait, but while prompts arrive each of their steps takes as long as a batch
+    of ``max_batch_tokens``. A begun prompt always continues, since it has a seat and the decodes
     are fewer than the seats.
     """
     return _filled(inputs.config.max_batch_tokens, inputs, admission)
 
 
 def chunked_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run all decodes and as many prompt tokens as fill the chunk (Sarathi).
+    """Plan all decodes, and prompts that fill the rest of the chunk (Sarathi).
 
     Bound: decodes never wait; prompts wait while decodes alone fill the chunk, until some end.
     """

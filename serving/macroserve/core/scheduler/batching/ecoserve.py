@@ -1,4 +1,4 @@
-"""EcoServe alternates prefill and decode phases and never mixes them (section 3.2)."""
+"""EcoServe's batches: alternating phases of prefills and of decodes (section 3.2)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,17 +9,17 @@ from macroserve.core.status import Phase
 
 
 def ecoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Prefill as long as the saved TPOT of the decoding requests pays for it, else decode."""
+    """Plan prefills while the saved TPOT of the decoding requests pays for them, else decodes."""
     return alternate(inputs, partial(admission.pick, whole=True))
 
 
 def alternate(
     inputs: IterationInputs, pick: Callable[[int], list[Pick]], resumes: tuple[Resume, ...] = ()
 ) -> Plan:
-    """Return a batch of the phase that is due.
+    """Return the plan of the phase that is due.
 
-    pick: returns prefills of at most so many tokens.
-    resumes: paused responses that may go on in a decode phase.
+    pick: returns prefills of at most the given number of tokens.
+    resumes: paused responses that may continue in a decode phase.
 
     As in the paper, TPOT counts from the switch to decode: sequences with only their first token
     out save nothing yet, and their clock starts with their first decode batch.
@@ -54,7 +54,7 @@ def alternate(
 
 def _longest_phase_s(inputs: IterationInputs) -> float:
     """Return the longest prefill phase, seconds: the tightest TTFT target of the responses that
-    wait for its end, since that wait belongs to TTFT (section 3.2)."""
+    wait for its end, since that wait is part of TTFT (section 3.2)."""
     paused = [seq.request.slo.ttft_s for seq in inputs.running.paused.values()]
     return min([inputs.decoding.min_ttft_s, *paused])
 
@@ -62,7 +62,7 @@ def _longest_phase_s(inputs: IterationInputs) -> float:
 def _within(
     budget_s: float, inputs: IterationInputs, pick: Callable[[int], list[Pick]], picks: list[Pick]
 ) -> list[Pick]:
-    """Return as many of the picks as ``budget_s`` pays for."""
+    """Return the picks that ``budget_s`` pays for."""
     if not picks or inputs.predict_s(picks) <= budget_s:
         return picks
     context = picks[0].num_before
@@ -73,11 +73,12 @@ def _within(
 def next_phase(
     current: Phase, *, can_prefill: bool, can_decode: bool, paid: bool, overdue: bool, spent: bool
 ) -> tuple[Phase, str]:
-    """Return the phase of the next batch and why: temporal disaggregation (EcoServe, section 3.2).
+    """Return the phase of the next batch and the reason: temporal disaggregation (EcoServe, section
+    3.2).
 
-    paid: saved TPOT covers a prefill batch.
-    overdue: the oldest prompt waited too long.
-    spent: the prefill phase has lasted as long as it may.
+    paid: whether saved TPOT covers a prefill batch.
+    overdue: whether the oldest prompt has waited too long.
+    spent: whether the prefill phase has reached its longest time.
 
     Bounds: an overdue prompt waits for one decode batch at most, and then for those ahead of it; a
     decode waits for one prefill phase at most.

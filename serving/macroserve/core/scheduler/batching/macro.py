@@ -1,13 +1,13 @@
-"""The macro strategy runs the mechanisms of the four papers together, each by its paper's rules.
+"""The macro strategy's batches: the mechanisms of the four papers, each by its paper's rules.
 
 - EcoServe: an LP instance alternates prefill and decode phases, paid for by saved TPOT.
-- Ascendra: HP instances take the requests that LP ones would be late with, and prefill first.
-- Apt-Serve: who begins on an LP instance, and with which cache, follows from value and memory.
-- EconoServe: a response waits for memory for its expected length, and lends it meanwhile.
+- Ascendra: HP instances take the requests that LP instances would serve late, and prefill first.
+- Apt-Serve: value and memory choose the requests to begin on an LP instance, and their caches.
+- EconoServe: a response waits for memory for its expected length, and lends the unused part.
 
-Where two rules exclude each other, one gives way. Responses have memory of their own, so that
-Apt-Serve's decode iteration has none to leave out. Phases do not mix, so that an LP instance has
-neither EconoServe's forward size nor Ascendra's time budget.
+Where two rules exclude each other, one gives way. Responses have their own memory, so Apt-Serve's
+decode iteration leaves none out. Phases do not mix, so an LP instance has neither EconoServe's
+forward size nor Ascendra's time budget.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ from macroserve.core.status import Pool
 
 
 def macro_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run a phase on an LP instance; prefills, then decodes on an HP one.
+    """Plan a phase on an LP instance; prefills, then decodes on an HP instance.
 
     Bound: as for ``ecoserve_batch`` and ``econoserve_batch``; the prompts of late requests are the
     last to begin while memory is short.

@@ -1,13 +1,12 @@
-"""The unified strategy fills each step with as much prefill as the decodes can bear.
+"""The unified strategy's batches: decodes, and as much prefill as their targets allow.
 
 A mixed step reads the weights once for both. Its time limit follows from the time that the decodes
 have saved, or are nearly sure to save: TPOT is a mean, so saved time can be spent and lost time
-made up. A long prompt goes on in long pieces. The order of the prompts takes care of deadlines,
+made up. A long prompt continues in long pieces. The order of the prompts takes care of deadlines,
 triage and aging.
 
-A step is planned to keep its limit even if it takes as much longer than predicted as all but a
-tenth of the steps have (``core/step_error.py``). A response that meets its target in the mean
-misses it half of the time.
+A step is planned to keep its limit in nine of ten cases, by the errors of recent predictions
+(``core/step_error.py``): a response that meets its target in the mean misses it half of the time.
 """
 
 from math import ceil, inf
@@ -17,60 +16,58 @@ from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 STEP_TARGET = 0.8
-"""Share of the TPOT target that a step takes while nothing is saved. Short responses have no time
+"""Share of the TPOT target that a step takes while nothing is saved: short responses have no time
 to make up for a slow step."""
 
 EVEN_RISE, EVEN_STEP = 0.2, 0.95
 """Shares of the TPOT target: if decodes alone take most of STEP_TARGET, prompts may make a step
-longer by EVEN_RISE, up to EVEN_STEP. Steps are even then, and no request meets a slow one."""
+longer by EVEN_RISE, up to EVEN_STEP. Then steps are even, and no request has a slow one."""
 
 SAVED_SHARE = 0.25
-"""Largest share of the spendable time in one step. In the long run a step takes the whole target,
-with four fifths of it saved, or less if steps are even."""
+"""Largest share of the spendable time used in one step. In the long run a step takes the whole
+target, with four fifths of it saved, or less if steps are even."""
 
 MAX_STEP_TPOTS = 4.0
-"""Longest step, in TPOT targets, however much was saved."""
+"""Longest step, in TPOT targets, regardless of the time saved."""
 
 TBT_SHARE = 0.7
-"""Longest predicted step, as a share of the target for the time between two tokens. All but one in
-a hundred steps have to meet the target, and some take longer than predicted: with a tenth more,
-requests with poor predictions lose half, and with a tenth less, requests with good ones lose a
-tenth."""
-
-SPENDING_SHARE = 0.02
-"""Largest share of the decodes that can spend less than the assumed time."""
-
-MIN_PIECE_TOKENS = 32
-"""Fewest tokens with which a prompt begins. A smaller piece would take a seat, and the prompt would
-be late if the next step has no time for the rest."""
-
-MIN_PIECE_SHARE = 0.125
-"""Fewest tokens of a piece, relative to the tokens of its prompt that are computed: kernels attend
-to a long context in short pieces at half of their speed. With 0.25, long prompts gain as much, and
-shorter ones wait longer on engines whose kernels do not care."""
-
-MAX_SAVING_DECODE = 0.5
-"""Share of the TPOT target up to which decodes alone save time for a longer piece: above, they
-would save too slowly."""
-
-GROWTH_SHARE = 0.1
-"""Share kept free of the memory that responses under way are still expected to take. With none,
-more requests begin than can end, and some lose their cache half way; with more, seats stay empty.
+"""Longest predicted step, as a share of the target for the time between two tokens. 99 of 100 steps
+have to meet the target, and some take longer than predicted: with a tenth more, engines with poor
+predictions lose half of their requests, and with a tenth less, those with good ones lose a tenth.
 """
 
+SPENDING_SHARE = 0.02
+"""Share of the decodes that may have less time to spend than is assumed."""
+
+MIN_PIECE_TOKENS = 32
+"""Minimum tokens with which a prompt begins. With a smaller piece it would take a seat and be late
+if the next step has no time for the rest."""
+
+MIN_PIECE_SHARE = 0.125
+"""Minimum tokens of a piece, relative to the computed tokens of its prompt: kernels run at half
+speed on short pieces with a long context. With 0.25, long prompts gain no more, and shorter ones
+wait longer on engines without that effect."""
+
+MAX_SAVING_DECODE = 0.5
+"""Share of the TPOT target up to which steps of decodes alone save time for a longer piece; above,
+they would save too slowly."""
+
+GROWTH_SHARE = 0.1
+"""Share kept free of the memory that running responses are still expected to take. With none, more
+requests begin than can end, and some lose their cache half way; with more, seats stay empty."""
 
 PATIENT_SHARE = 0.1
-"""Share of the tightest TTFT target of late up to which prompts with longer ones make a step
-longer: a request that comes during a step waits for its end. With less, the tightest class attains
-more, and the others much less."""
+"""Share of the tightest recent TTFT target up to which prompts with longer targets lengthen a step:
+a request that arrives during a step waits for its end. With less, the tightest class attains more,
+and the others much less."""
 
 PATIENT_STEPS = 2.0
-"""Longest step with such prompts, relative to its decodes alone, if that is longer: they get half
-of the time at least, however tight a target is."""
+"""Longest step with such prompts, relative to its decodes alone, if that is longer: they get at
+least half of the time, regardless of the tightest target."""
 
 
 def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Run the decodes whose turn it is, and the prefill that their saved time pays for.
+    """Plan the decodes whose turn it is, and the prefill that their saved time pays for.
 
     Bound: if it never pays, prompts get a whole batch once they are starved.
     """
@@ -85,7 +82,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")
     speculation, error = inputs.decoding.speculation, inputs.latency.error_factor
-    # A step gives each decode so many tokens.
+    # A step gives each decode this many tokens.
     target_s = inputs.decoding.min_tpot_s * speculation.emitted
     even_s = min(error * inputs.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
     budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(inputs, target_s)
@@ -108,15 +105,15 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _least_piece(inputs: IterationInputs) -> float:
-    """Return the tokens of prefill that are worth a step, given the prompts under way."""
+    """Return the minimum tokens of prefill that are worth a step, given the begun prompts."""
     begun = inputs.running.prefilling.values()
     pieces = [min(MIN_PIECE_SHARE * seq.num_computed, seq.num_to_prefill) for seq in begun]
     return max(pieces, default=0.0)
 
 
 def _patient_tokens(inputs: IterationInputs) -> int:
-    """Return the tokens of a step beyond which prompts get none whose TTFT target is longer than
-    another of late."""
+    """Return the maximum tokens of a step for prompts with a longer TTFT target than another recent
+    request."""
     longest_s = PATIENT_SHARE * inputs.inflow.min_ttft_s(inputs.now) / inputs.latency.error_factor
     alone_s = max(inputs.decode_s, inputs.latency.prefill_s(1))
     within = inputs.prefill_tokens_within(max(longest_s, PATIENT_STEPS * alone_s))
@@ -124,7 +121,8 @@ def _patient_tokens(inputs: IterationInputs) -> int:
 
 
 def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
-    """Return the time that the decodes can spend, seconds, bounded by what one step may use."""
+    """Return the time that the decodes can spend, seconds, bounded by the most that one step may
+    use."""
     error = inputs.latency.error_factor
     return inputs.decoding.spendable_s(
         SPENDING_SHARE,
