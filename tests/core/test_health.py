@@ -2,7 +2,6 @@
 
 import pytest
 
-from macroserve.core.device_errors import is_device_error
 from macroserve.core.health import (
     FIRST_STEP_S,
     MIN_BOUND_S,
@@ -125,41 +124,3 @@ def test_health_judge_after_its_own_pause_starts_anew() -> None:
     assert instance.judge.fault(instance.now) is None
     assert instance.pass_s(MIN_BOUND_S - 1, beats=False, server=False) is None
     assert instance.pass_s(3, beats=False, server=False) is not None
-
-
-@pytest.mark.parametrize(
-    ("cause", "expected"),
-    [
-        ("RuntimeError: CUDA error: unspecified launch failure", True),
-        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", True),
-        ("CUDA error: uncorrectable ECC error encountered", True),
-        ("RuntimeError: CUDA driver error: unknown error", True),
-        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802", True),
-        ("CUDA initialization: CUDA driver initialization failed", True),
-        ("cudaErrorDevicesUnavailable: busy or unavailable", True),
-        ("CUDA_ERROR_SYSTEM_NOT_READY", True),
-        ("RuntimeError: No CUDA GPUs are available", True),
-        ("no CUDA-capable device is detected", True),
-        ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", True),
-        ("pynvml.NVMLError_GpuIsLost: GPU is lost", True),
-        ("NVMLError_Unknown: Unknown Error", True),
-        ("Failed to initialize NVML: Driver/library version mismatch", True),
-        ("RuntimeError: HIP error: hipErrorNoBinaryForGpu", True),
-        ("RuntimeError: No HIP GPUs are available", True),
-        ("HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception", True),
-        ("device lost", True),
-        ("its engine's process was killed (SIGKILL)", False),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB", False),
-        ("RuntimeError: CUDA error: out of memory", False),
-        ("RuntimeError: HIP out of memory", False),
-        ("CUDA_ERROR_OUT_OF_MEMORY", False),
-        ("cudaErrorMemoryAllocation", False),
-        ("the KV cache holds 512 tokens of the emulated model", False),
-        ("ValueError: 'device' must be one of cpu, cuda", False),
-        ("safetensors_rust.SafetensorError: file not fully covered", False),
-        ("ModuleNotFoundError: No module named 'pynvml'", False),
-        ("", False),
-    ],
-)
-def test_device_error_is_recognized_by_its_cause(cause: str, expected: bool) -> None:
-    assert is_device_error(cause) is expected

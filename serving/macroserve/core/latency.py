@@ -4,14 +4,15 @@
 and learns from every served batch (Ascendra, section 4.1 and appendix A).
 """
 
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable, Sequence
-from math import isfinite, log, sqrt
+from math import ceil, isfinite, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from macroserve.core.shapes import DeviceShape, ModelShape
-from macroserve.core.step_error import StepError
 
 PRIOR = (0.25, 1.25, 0.0, 0.0, 0.001)
 """C1..C5 before any observation: two thirds of the device's peak, a millisecond per batch."""
@@ -80,8 +81,8 @@ class LatencyModel:
         self._coefficients = prior
         ridge = PRIOR_WEIGHT / PRIOR_DEVIATION**2
         self._prior_gram, self._prior_moment = np.diag(ridge), ridge * np.array(prior)
-        # Memory-bound and compute-bound batches are remembered apart: a long decode phase must
-        # not make the model forget what prefills cost.
+        # Memory-bound and compute-bound batches are tracked separately: a long decode phase must
+        # not make the model forget the cost of prefills.
         self._moments = (_Moments(), _Moments())
         self._surprise = 1.0
         self._num_observed = 0
@@ -359,3 +360,58 @@ class _Moments:
         self.gram = FORGETTING**num * self.gram + weighted @ rows
         self.moment = FORGETTING**num * self.moment + weighted @ np.array(self._targets)
         self._rows, self._targets, self._weights = [], [], []
+
+
+# -- the error of predictions
+
+GROUP_BATCHES = 16
+"""Batches compared together. TPOT is a mean: errors that differ from batch to batch cancel out in
+it, but a stall or a slow period does not. Single batches do not show a stall in one of fifty; with
+groups of 32, slow periods show late."""
+
+NUM_GROUPS = 64
+"""Latest groups that are remembered: about a thousand batches, or a minute."""
+
+FEWEST_GROUPS = 10
+"""Minimum groups for an error above 1, so that one stall does not count."""
+
+ERROR_QUANTILE = 0.9
+"""Share of the groups whose times stay within the factor."""
+
+MAX_ERROR_FACTOR = 2.0
+"""Largest factor; beyond it prompts would wait for a pace that the machine never reaches."""
+
+
+class StepError:
+    """Recent ratio of measured to predicted times, as a quantile over groups of batches."""
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        """The quantile, from 1 (predictions are right or too long) to ``MAX_ERROR_FACTOR``."""
+        self._num_batches = 0
+        self._predicted_s = 0.0
+        self._elapsed_s = 0.0
+        self._ratios: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def observe(self, predicted_s: float, elapsed_s: float) -> None:
+        """Add a batch; times that are not positive and finite are ignored."""
+        if not (isfinite(predicted_s) and isfinite(elapsed_s) and min(predicted_s, elapsed_s) > 0):
+            return
+        self._num_batches += 1
+        self._predicted_s += predicted_s
+        self._elapsed_s += elapsed_s
+        if self._num_batches == GROUP_BATCHES:
+            self._add(self._elapsed_s / self._predicted_s)
+            self._num_batches, self._predicted_s, self._elapsed_s = 0, 0.0, 0.0
+
+    def _add(self, ratio: float) -> None:
+        if len(self._ratios) == NUM_GROUPS:
+            del self._sorted[bisect_left(self._sorted, self._ratios.popleft())]
+        self._ratios.append(ratio)
+        insort(self._sorted, ratio)
+        num = len(self._sorted)
+        if num >= FEWEST_GROUPS:
+            self.factor = min(
+                max(1.0, self._sorted[ceil(ERROR_QUANTILE * num) - 1]), MAX_ERROR_FACTOR
+            )

@@ -1,4 +1,4 @@
-"""A request has a limited number of attempts, and requests beside a poisonous one complete."""
+"""A request has a limited number of attempts, and unreachable instances are avoided."""
 
 import random
 from dataclasses import dataclass, field
@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.attempts import (
-    BACKOFF,
+    AVOID_BACKOFF,
     MAX_BROKEN,
     MAX_BROKEN_IN_ALL,
     MAX_PROBATION_S,
     MIN_PROBATION_S,
+    RETRY_BACKOFF,
+    TRY_S,
     Attempts,
+    AvoidList,
     Run,
 )
 from macroserve.core.routing.decision import RouteRequest
@@ -68,7 +71,7 @@ def test_back_off_after_unreachable_instances_grows_to_a_maximum() -> None:
         attempts = attempts.unreachable("a")
         waits.append(attempts.back_off_s)
     assert waits[:5] == [0.0, 0.0, 0.1, 0.2, 0.4]
-    assert waits == sorted(waits) and waits[-1] == BACKOFF.max_s
+    assert waits == sorted(waits) and waits[-1] == RETRY_BACKOFF.max_s
     assert attempts.handed_back("a").back_off_s == 0.0
 
 
@@ -272,3 +275,32 @@ def test_trial_goes_on_while_its_instance_gets_other_requests() -> None:
     assert ledger.assign(RouteRequest(second, 20, trial=True), 0.0).instance is None
     ledger.settle("first")
     assert ledger.assign(RouteRequest(second, 20, trial=True), 0.0).instance == "a"
+
+
+def test_avoided_instance_after_its_time_is_tried_by_one_request() -> None:
+    avoid = AvoidList()
+    avoid.note(A, 0.0)
+    assert avoid.names([A, B], AVOID_BACKOFF.first_s - 0.1) == {"a"}
+    assert avoid.names([A, B], AVOID_BACKOFF.first_s) == set()
+    assert avoid.names([A, B], AVOID_BACKOFF.first_s + 0.1) == {"a"}
+    assert avoid.names([A, B], AVOID_BACKOFF.first_s + TRY_S) == set()
+
+
+def test_avoided_time_doubles_with_each_failure_until_a_success() -> None:
+    avoid, now, avoided_s = AvoidList(), 0.0, []
+    for _ in range(6):
+        avoid.note(A, now)
+        after_s = next(s for s in range(1000) if not avoid.names([A, B], now + s))
+        avoided_s.append(after_s)
+        now += after_s
+    assert avoided_s == [5, 10, 20, 40, 60, 60] and AVOID_BACKOFF.max_s == 60
+    avoid.note(A, now)
+    avoid.clear(A)
+    assert avoid.names([A, B], now) == set()
+
+
+def test_avoid_list_excludes_new_incarnations_and_a_single_instance() -> None:
+    avoid = AvoidList()
+    avoid.note(A, 0.0)
+    assert avoid.names([A], 0.0) == set()
+    assert avoid.names([Run("a", 2), B], 0.0) == set()

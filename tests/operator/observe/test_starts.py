@@ -7,7 +7,7 @@ import pytest
 
 from macroserve.operator.observe.observation import FailedStart
 from macroserve.operator.observe.problems import MAX_CAUSE_CHARS
-from macroserve.operator.observe.starts import failed_start, is_started, setup_s
+from macroserve.operator.observe.starts import failed_start, is_device_error, is_started, setup_s
 
 CUDA = "CUDA error: uncorrectable ECC error encountered"
 TAKEN_UP = "2026-01-01T00:00:00Z"
@@ -135,3 +135,41 @@ def test_pod_that_misses_a_probe_has_started_until_its_container_ends(
     of: dict[str, Any], expected: bool
 ) -> None:
     assert is_started(of) is expected
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        ("RuntimeError: CUDA error: unspecified launch failure", True),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", True),
+        ("CUDA error: uncorrectable ECC error encountered", True),
+        ("RuntimeError: CUDA driver error: unknown error", True),
+        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802", True),
+        ("CUDA initialization: CUDA driver initialization failed", True),
+        ("cudaErrorDevicesUnavailable: busy or unavailable", True),
+        ("CUDA_ERROR_SYSTEM_NOT_READY", True),
+        ("RuntimeError: No CUDA GPUs are available", True),
+        ("no CUDA-capable device is detected", True),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", True),
+        ("pynvml.NVMLError_GpuIsLost: GPU is lost", True),
+        ("NVMLError_Unknown: Unknown Error", True),
+        ("Failed to initialize NVML: Driver/library version mismatch", True),
+        ("RuntimeError: HIP error: hipErrorNoBinaryForGpu", True),
+        ("RuntimeError: No HIP GPUs are available", True),
+        ("HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception", True),
+        ("device lost", True),
+        ("its engine's process was killed (SIGKILL)", False),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB", False),
+        ("RuntimeError: CUDA error: out of memory", False),
+        ("RuntimeError: HIP out of memory", False),
+        ("CUDA_ERROR_OUT_OF_MEMORY", False),
+        ("cudaErrorMemoryAllocation", False),
+        ("the KV cache holds 512 tokens of the emulated model", False),
+        ("ValueError: 'device' must be one of cpu, cuda", False),
+        ("safetensors_rust.SafetensorError: file not fully covered", False),
+        ("ModuleNotFoundError: No module named 'pynvml'", False),
+        ("", False),
+    ],
+)
+def test_device_error_is_recognized_by_its_cause(cause: str, expected: bool) -> None:
+    assert is_device_error(cause) is expected

@@ -1,8 +1,8 @@
-"""Find how an instance started, or failed to, from the raw status of its pod."""
+"""Starts of an instance, and failed ones, from the raw status of its pod."""
 
+import re
 from datetime import datetime, timedelta
 
-from macroserve.core.device_errors import is_device_error
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.times import parsed
@@ -10,8 +10,27 @@ from macroserve.operator.observe.observation import FailedStart
 from macroserve.operator.observe.problems import condition, sentence
 
 FIRST_STATUS = timedelta(seconds=5)
-"""A kubelet says that a pod is not ready within a second of taking it up; no engine loads a model
-in less than this."""
+"""Time to Ready below which a condition is not from the engine: a kubelet reports a pod as not
+ready within a second of taking it up, and no engine loads a model faster than this."""
+
+_DEVICE_ERRORS = re.compile(
+    r"""
+    CUDA\ (driver\ )?(runtime\ )?error(?!.*\ out\ of\ memory)
+    | CUDA\ initialization
+    | cudaError(?!MemoryAllocation) | from\ cudaGet\w+ | from\ hipGet\w+
+    | \b(CU|CUDA)_?ERROR_(?!OUT_OF_MEMORY)\w+
+    | uncorrectable\ (NVLink|ECC) | \bECC\ error | \bXid\b
+    | device\ lost | (GPU|device)\ has\ fallen\ off\ the\ bus | GPU\ is\ lost
+    | Unable\ to\ determine\ the\ device\ handle
+    | No\ (CUDA|HIP)\ (GPUs|devices)\ are\ available | no\ (CUDA-capable|ROCm-capable)\ device
+    | \bNVML(Error)?(_|:|\s).*(error|lost|failed|not\ found|mismatch|unknown)
+    | NVML_ERROR_\w+ | Failed\ to\ initialize\ NVML
+    | \bHIP\ (runtime\ )?error(?!.*\ out\ of\ memory) | \bhipError(?!OutOfMemory)\w+
+    | HSA_STATUS_ERROR(?!_OUT_OF_RESOURCES)\w*
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Messages of drivers and runtimes that blame a failed start on the device."""
 
 
 def failed_start(pod: Object) -> FailedStart | None:
@@ -48,13 +67,13 @@ def setup_s(pod: Object) -> float | None:
     began = parsed(running.get("startedAt") or "")
     if created is None or began is None or container.get("restartCount", 0):
         return None
-    # Their clocks may differ.
+    # The clocks may differ.
     return max(0.0, (began - created).total_seconds())
 
 
 def is_started(pod: Object) -> bool:
     """Return whether the engine's container runs and has passed its startup probe, as it does once
-    it has generated a token. A later probe that fails takes Ready away, and not this."""
+    it has generated a token. A later probe that fails resets Ready, but not this."""
     container = _engine(pod.get("status", {}))
     return "running" in container.get("state", {}) and container.get("started") is True
 
@@ -77,10 +96,16 @@ def _served_until(status: Object) -> datetime | None:
 
 
 def _device_error(ended: Object) -> str:
-    """Return the line of the termination message, which may be the end of a log, that names a
-    device error.
+    """Return the first line with a device error in the termination message, which may be the end
+    of a log.
     """
     if ended.get("reason") == "OOMKilled":
         return ""
     lines = (ended.get("message") or "").splitlines()
     return next((sentence(line.strip()) for line in lines if is_device_error(line)), "")
+
+
+def is_device_error(message: str) -> bool:
+    """Return whether a message names a fault of the device, so that the start may succeed on
+    another node. Running out of device memory is none: it fails on every node alike."""
+    return _DEVICE_ERRORS.search(message) is not None

@@ -1,10 +1,10 @@
-"""A request has a limited number of attempts when the instances that run it break.
+"""Attempts to run a request on instances that break or cannot be reached.
 
 An instance that breaks takes all its requests with it, and any of them may be the cause. After two
 broken attempts a request is a suspect: its last attempt is a *trial*, and an instance runs one
-trial at a time. A break under a trial is blamed on that request alone, which then ends. The breaks
-that the request went through are explained and no longer count against any other request, so that
-requests that only ran beside it are not ended with it.
+trial at a time. A break during a trial is blamed on that request alone, which then ends. The breaks
+that the request went through are explained and no longer count against other requests, so that
+requests that only ran next to it do not end with it.
 """
 
 from collections.abc import Collection
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from macroserve.core.backoff import Backoff
 
 MAX_BROKEN = 3
-"""Instances that may break under one request. Fewer would end requests for faults of machines;
-NVIDIA Dynamo's guide suggests the same number."""
+"""Maximum instances that break while they run one request. A smaller limit would end requests for
+faults of machines; NVIDIA Dynamo's guide suggests the same number."""
 MAX_BROKEN_IN_ALL = 3 * MAX_BROKEN
 """Limit that includes explained breaks, so that no request is retried for ever because of
 others."""
@@ -26,19 +26,23 @@ PROBATION_FACTOR = 2.0
 """Duration of a trial per duration of the shortest broken attempt. A request that breaks instances
 needs about as long each time; queues differ by less than this factor."""
 FREE_RETRIES = 2
-BACKOFF = Backoff(first_s=0.1, max_s=2.0)
+RETRY_BACKOFF = Backoff(first_s=0.1, max_s=2.0)
+
+AVOID_BACKOFF = Backoff(first_s=5.0, max_s=60.0)
+"""Time for which an ingress avoids an instance after consecutive failures to reach it."""
+TRY_S = 15.0
+"""Seconds allowed for the one request that tests whether the instance can be reached again."""
 
 
 class Run(NamedTuple):
-    """A run is one incarnation of an instance: a break does not count against the next
-    incarnation."""
+    """One incarnation of an instance; a break does not count against the next one."""
 
     instance: str
     incarnation: int
 
 
 class Break(NamedTuple):
-    """An instance broke under a request."""
+    """An attempt that ended because its instance broke."""
 
     run: Run
     lasted_s: float
@@ -47,7 +51,7 @@ class Break(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The record holds the outcomes of one request's attempts so far."""
+    """Outcomes of one request's attempts so far."""
 
     breaks: tuple[Break, ...] = ()
     """Attempts that an instance accepted and did not complete."""
@@ -64,14 +68,14 @@ class Attempts:
         return replace(self, failed=self.failed | {instance}, num_unreachable=0)
 
     def unreachable(self, instance: str) -> "Attempts":
-        """Add an attempt that the instance did not accept: connection refused, or identity not
+        """Add an attempt that did not reach the instance: connection refused, or identity not
         proved."""
         return replace(
             self, failed=self.failed | {instance}, num_unreachable=self.num_unreachable + 1
         )
 
     def counted(self, explained: Collection[Run]) -> tuple[Break, ...]:
-        """Return the breaks that no other request is known to have caused."""
+        """Return the breaks not known to be caused by another request."""
         return tuple(b for b in self.breaks if b.run not in explained)
 
     def is_suspect(self, explained: Collection[Run]) -> bool:
@@ -94,4 +98,42 @@ class Attempts:
     def back_off_s(self) -> float:
         """Return the seconds before the next attempt: 0 while other instances may be reachable,
         then increasing."""
-        return BACKOFF.delay_s(self.num_unreachable - FREE_RETRIES)
+        return RETRY_BACKOFF.delay_s(self.num_unreachable - FREE_RETRIES)
+
+
+@dataclass(slots=True)
+class _Avoided:
+    failures: int
+    until_s: float
+
+
+class AvoidList:
+    """Circuit breaker of one ingress, for instances that it cannot reach although their cell may.
+
+    ``note`` records a failure, ``clear`` a success.
+    """
+
+    def __init__(self) -> None:
+        self._avoided: dict[Run, _Avoided] = {}
+
+    def note(self, run: Run, now: float) -> None:
+        failures = self._avoided[run].failures + 1 if run in self._avoided else 1
+        self._avoided[run] = _Avoided(failures, now + AVOID_BACKOFF.delay_s(failures))
+
+    def clear(self, run: Run) -> None:
+        self._avoided.pop(run, None)
+
+    def names(self, runs: Collection[Run], now: float) -> frozenset[str]:
+        """Return the names among ``runs`` to avoid; none if that would be all of them.
+
+        When its time is over, an instance is left out of one answer, so that a single request tries
+        it; then it is avoided again until the result of that request.
+        """
+        self._avoided = {run: each for run, each in self._avoided.items() if run in runs}
+        names = set[str]()
+        for run, avoided in self._avoided.items():
+            if now < avoided.until_s:
+                names.add(run.instance)
+            else:
+                avoided.until_s = now + TRY_S
+        return frozenset(names) if len(names) < len(runs) else frozenset()

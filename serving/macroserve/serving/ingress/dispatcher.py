@@ -20,8 +20,7 @@ import msgspec
 from macroserve.api import messages
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Request
-from macroserve.core.routing.attempts import Attempts
-from macroserve.core.routing.avoid import AvoidList
+from macroserve.core.routing.attempts import Attempts, AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.slo_class import SloClass

@@ -6,7 +6,7 @@ made up. A long prompt continues in long pieces. The order of the prompts takes 
 triage and aging.
 
 A step is planned to keep its limit in nine of ten cases, by the errors of recent predictions
-(``core/step_error.py``): a response that meets its target in the mean misses it half of the time.
+(``latency.StepError``): a response that meets its target in the mean misses it half of the time.
 """
 
 from math import ceil, inf
