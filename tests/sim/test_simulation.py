@@ -9,7 +9,7 @@ from support.iterated import QueueReader
 from macroserve.core.batch import BatchKind, HandBackReason
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.ledger import CellLedger
-from macroserve.core.routing.policies.baselines import least_load_route
+from macroserve.core.routing.policies import least_load_route
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategies import STRATEGIES

@@ -1,11 +1,13 @@
 """The named strategies are each paper as a whole, the baselines, and two combinations."""
 
-from macroserve.core.routing.policies.ascendra import ascendra_route
-from macroserve.core.routing.policies.baselines import least_load_route
-from macroserve.core.routing.policies.disaggregated import disaggregated_route
-from macroserve.core.routing.policies.ecoserve import ecoserve_route
-from macroserve.core.routing.policies.macro import macro_route
-from macroserve.core.routing.policies.unified import unified_route
+from macroserve.core.routing.policies import (
+    ascendra_route,
+    disaggregated_route,
+    ecoserve_route,
+    least_load_route,
+    macro_route,
+    unified_route,
+)
 from macroserve.core.scheduler.batching.aptserve import aptserve_batch, chunked_aptserve_batch
 from macroserve.core.scheduler.batching.ascendra import ascendra_batch
 from macroserve.core.scheduler.batching.baselines import (

@@ -71,9 +71,9 @@ class Strategy:
 
     name: str
     batch: Callable[..., Any]
-    """The batching policy, a function in ``scheduler/batching``: what an instance runs next."""
+    """Batching policy, a function in ``scheduler/batching``: decides the next batch."""
     route: Callable[..., Any]
-    """The routing policy, a function in ``routing/policies``: which instance takes a request."""
+    """Routing policy, a function in ``routing/policies.py``: chooses an instance for a request."""
     ordering: Ordering | PromptKey
     takes_turns: bool = False
     """True: instances take requests in the order of its paper, whatever beginnings of prompts they

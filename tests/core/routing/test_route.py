@@ -22,8 +22,7 @@ from support.instance_views import (
 )
 
 from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRequest
-from macroserve.core.routing.policies.ascendra import ascendra_route
-from macroserve.core.routing.policies.unified import unified_route
+from macroserve.core.routing.policies import ascendra_route, unified_route
 from macroserve.core.routing.route import route
 from macroserve.core.status import InstanceStatus, InstanceView, Pool
 from macroserve.core.strategies import DISAGGREGATED, STRATEGIES, strategy

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from macroserve.core.routing.constraints import Demand
 from macroserve.core.routing.decision import Choice, RouteReason
-from macroserve.core.routing.policies.ascendra import ascendra_route, split
+from macroserve.core.routing.policies import ascendra_route, split_pools
 from macroserve.core.status import InstanceView, Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.instance import StepOutcome
@@ -28,7 +28,7 @@ instance may have nothing to do at all."""
 def _without_tickets(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     if demand.offloaded:
         return ascendra_route(candidates, demand)
-    low, _ = split(candidates)
+    low, _ = split_pools(candidates)
     return low[0], RouteReason.ROUND_ROBIN
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from macroserve.core.routing.policies.ascendra import ascendra_route
+from macroserve.core.routing.policies import ascendra_route
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.tuning import Tuning
 from macroserve.sim.results import as_client, as_ecoserve

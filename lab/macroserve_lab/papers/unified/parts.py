@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from macroserve.core.routing.policies.ascendra import ascendra_route
-from macroserve.core.routing.policies.ecoserve import ecoserve_route
+from macroserve.core.routing.policies import ascendra_route, ecoserve_route
 from macroserve.core.scheduler.batching.baselines import chunked_batch
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache, Ordering, Strategy

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from macroserve.core.routing.policies.baselines import least_load_route
+from macroserve.core.routing.policies import least_load_route
 from macroserve.core.scheduler.batching.baselines import mixed_batch, prefill_first_batch
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy

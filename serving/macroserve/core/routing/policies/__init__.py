@@ -1,1 +1,0 @@
-"""Routing policies, one module per paper, choose an instance of a cell for a request."""
