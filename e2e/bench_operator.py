@@ -268,7 +268,7 @@ async def reaction_s(custom: CustomObjectsApi, pods: Pods, index: int) -> float:
         body={"spec": {"instances": INSTANCES + 1}},
         _content_type="application/merge-patch+json",
     )
-    pod = names.pod(f"bench-{index}", f"instance-{INSTANCES}")
+    pod = names.pod_name(f"bench-{index}", f"instance-{INSTANCES}")
     async with asyncio.timeout(REACTION_TIMEOUT_S):
         return await pods.added(pod) - started
 

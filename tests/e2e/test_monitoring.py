@@ -13,8 +13,8 @@ from world.monitoring import Monitoring, Target, pod_targets
 
 from macroserve.core.request import Slo
 from macroserve.engine.tokens import TokenRequest
+from macroserve.operator.alert_server import AlertServer
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.plan.alerts import AlertServer
 from macroserve.operator.plan.firing_alerts import FiringAlerts
 from macroserve.serving.ingress.metrics import IngressMetrics
 

@@ -138,7 +138,7 @@ def test_monitors_find_the_pods_and_their_ports() -> None:
     render_context = RenderContext(parse(document), document, "default", "uid", "image", "Always")
     pods = {
         "ingress": ingress.deployment(render_context)["spec"]["template"],
-        "instance": instance.pod(render_context, "instance-0", "cell-0", Pool.LP),
+        "instance": instance.instance_pod(render_context, "instance-0", "cell-0", Pool.LP),
         "head": head.deployment(render_context)["spec"]["template"],
     }
     rendered = render({"monitoring": {"serving": True}})
@@ -159,7 +159,7 @@ def test_network_policy_lets_the_operator_reach_heads_and_instances() -> None:
     egress = render()["NetworkPolicy/macroserve-operator"]["spec"]["egress"]
     for pod in (
         head.deployment(render_context)["spec"]["template"],
-        instance.pod(render_context, "instance-0", "cell-0", Pool.LP),
+        instance.instance_pod(render_context, "instance-0", "cell-0", Pool.LP),
     ):
         port = pod["spec"]["containers"][0]["ports"][0]["containerPort"]
         assert [

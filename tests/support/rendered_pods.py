@@ -25,7 +25,7 @@ def pods(of: RenderContext) -> dict[str, dict[str, Any]]:
     return {
         "head": head.deployment(of)["spec"]["template"],
         "ingress": ingress.deployment(of)["spec"]["template"],
-        "instance": instance.pod(of, "instance-3", "cell-1", Pool.HP),
+        "instance": instance.instance_pod(of, "instance-3", "cell-1", Pool.HP),
     }
 
 

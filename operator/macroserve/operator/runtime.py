@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client import start_http_server
 
+from macroserve.operator.alert_server import AlertServer
 from macroserve.operator.k8s.cache import Store
 from macroserve.operator.k8s.client import connected
 from macroserve.operator.k8s.kinds import (
@@ -28,7 +29,6 @@ from macroserve.operator.k8s.lease import Leader
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.k8s.watch import until_listed, watch
 from macroserve.operator.options import OperatorOptions
-from macroserve.operator.plan.alerts import AlertServer
 from macroserve.operator.plan.autoscaler import Autoscaler
 from macroserve.operator.reconcile.queue import WorkQueue
 from macroserve.operator.reconcile.reconciler import OperatorContext, Reconciler

@@ -73,8 +73,8 @@ def test_affinity_without_nodes_is_unchanged() -> None:
 def test_excluded_nodes_are_no_part_of_a_pods_revision() -> None:
     document = resource()
     of = RenderContext(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")
-    usual = instance.pod(of, "instance-0", "cell-0", Pool.LP)
-    excludes = instance.pod(of, "instance-0", "cell-0", Pool.LP, NODES)
+    usual = instance.instance_pod(of, "instance-0", "cell-0", Pool.LP)
+    excludes = instance.instance_pod(of, "instance-0", "cell-0", Pool.LP, NODES)
     notes = excludes["metadata"]["annotations"]
     assert notes[names.EXCLUDED_NODES] == "gpu-7,gpu-8"
     assert notes[names.REVISION] == usual["metadata"]["annotations"][names.REVISION]
@@ -91,5 +91,5 @@ def test_template_cannot_say_which_nodes_the_operator_has_excluded() -> None:
     claim = {"metadata": {"annotations": {names.EXCLUDED_NODES: "gpu-1"}}}
     document = resource(template=claim)
     of = RenderContext(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")
-    pod = instance.pod(of, "instance-0", "cell-0", Pool.LP)
+    pod = instance.instance_pod(of, "instance-0", "cell-0", Pool.LP)
     assert pod["metadata"]["annotations"][names.EXCLUDED_NODES] == ""

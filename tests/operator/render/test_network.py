@@ -41,7 +41,7 @@ def own(component: str) -> Pod:
     pod = {
         "head": head.deployment(of)["spec"]["template"],
         "ingress": ingress.deployment(of)["spec"]["template"],
-        "instance": instance.pod(of, "instance-0", "cell-0", Pool.LP),
+        "instance": instance.instance_pod(of, "instance-0", "cell-0", Pool.LP),
     }[component]
     return "team", pod["metadata"]["labels"]
 
@@ -139,7 +139,7 @@ def test_network_policy_has_a_rule_for_every_port(component: str) -> None:
     pod = {
         "head": head.deployment(of)["spec"]["template"],
         "ingress": ingress.deployment(of)["spec"]["template"],
-        "instance": instance.pod(of, "instance-0", "cell-0", Pool.LP),
+        "instance": instance.instance_pod(of, "instance-0", "cell-0", Pool.LP),
     }[component]
     for port in pod["spec"]["containers"][0]["ports"]:
         assert reaches(own("ingress"), component, port["containerPort"])

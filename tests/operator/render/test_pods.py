@@ -238,8 +238,8 @@ def test_instance_knows_its_name_and_follows_its_labels() -> None:
 
 def test_instances_differ_in_nothing_that_would_replace_them() -> None:
     of = context()
-    one = instance.pod(of, "instance-0", "cell-0", Pool.LP)
-    other = instance.pod(of, "instance-9", "cell-2", Pool.HP)
+    one = instance.instance_pod(of, "instance-0", "cell-0", Pool.LP)
+    other = instance.instance_pod(of, "instance-9", "cell-2", Pool.HP)
     annotation = one["metadata"]["annotations"][names.REVISION]
     assert annotation == other["metadata"]["annotations"][names.REVISION] == instance.revision(of)
     assert one["spec"] == other["spec"]

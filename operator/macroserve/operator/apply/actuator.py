@@ -42,8 +42,8 @@ from macroserve.operator.plan.fleet import (
     control_url,
     located,
 )
-from macroserve.operator.render import instance
 from macroserve.operator.render.context import RenderContext
+from macroserve.operator.render.instance import instance_pod
 
 DRAINED_GRACE_S = 30
 """Grace period of a pod that has drained, or has used up its budget. Others have their own."""
@@ -133,14 +133,14 @@ class Actuator:
 
     async def _start(self, name: str, cell: str, pool: Pool) -> None:
         excluded = node_names(avoided_nodes(self.observation))
-        pod = instance.pod(self.render_context, name, cell, pool, excluded)
+        pod = instance_pod(self.render_context, name, cell, pool, excluded)
         try:
             await self.api.create(POD, pod)
         except ApiError as error:
             if not error.is_conflict:
                 raise
             # Made by an earlier reconcile that has not seen it yet, or by somebody else.
-            full_name = names.pod(self.render_context.name, name)
+            full_name = names.pod_name(self.render_context.name, name)
             found = await self.api.get(POD, self.render_context.namespace, full_name)
             if found and not is_owned(found, self.render_context.uid):
                 message = f"The pod {full_name} exists already, and belongs to something else."

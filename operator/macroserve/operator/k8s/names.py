@@ -94,7 +94,7 @@ def instances_service(macroinstance: str) -> str:
     return f"{macroinstance}-instances"
 
 
-def pod(macroinstance: str, instance: str) -> str:
+def pod_name(macroinstance: str, instance: str) -> str:
     return f"{macroinstance}-{instance}"
 
 

@@ -20,7 +20,7 @@ def deployment(context: RenderContext) -> Object:
     conflicting decisions.
     """
     name = names.head(context.name)
-    pod = pods.pod(
+    pod = pods.base_pod(
         context,
         "head",
         args=["--host", "$(POD_IP)", "--cell-ports", f"{CELLS.start}-{CELLS.stop - 1}"],

@@ -21,7 +21,7 @@ def deployment(context: RenderContext) -> Object:
     """Return the Deployment. A rollout removes a replica only after its replacement is ready."""
     name = names.ingress(context.name)
     selector = names.selector(context.name, "ingress")
-    pod = pods.pod(
+    pod = pods.base_pod(
         context,
         "ingress",
         args=["--head", f"{context.tls.scheme}://{names.head(context.name)}:{names.HEAD_PORT}"],

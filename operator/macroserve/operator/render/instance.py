@@ -1,4 +1,4 @@
-"""An instance is a bare pod of its own, so that the operator can choose which one to delete."""
+"""The pod of an instance: a bare one, so that the operator can choose which one to delete."""
 
 import math
 from typing import Any
@@ -12,25 +12,24 @@ from macroserve.operator.render.bounds import bounded
 from macroserve.operator.render.context import RenderContext
 
 START_S = 3600
-"""To fetch and load a model."""
+"""Time to fetch and load a model, seconds."""
 GRACE_S = 300
 EMULATED_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}}
 """Resources of an Emulated engine, unless the template says otherwise."""
 REAL_REQUEST_BYTES = 2 * GIB
-"""Without a request, the limit would count as one. What a real engine needs (devices above all)
-only the person who chose the model knows: a template's ``resources`` say it. The cache in the
-memory of the host comes on top."""
+"""Memory requested for a real engine; without a request, the limit would count as one. The actual
+need, devices above all, depends on the model: a template's ``resources`` set it. The cache in host
+memory is added."""
 EMULATED_MEMORY_LIMIT = "4Gi"
 MEMORY_PER_DEVICE_BYTES = 32 * GIB
-"""Memory of the host for a worker process and its share of the weights as they are loaded. On a
-machine without devices the KV cache comes on top."""
+"""Host memory for a worker process and its share of the weights while they are loaded. On a machine
+without devices the KV cache is added."""
 EMULATED_SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 REAL_SHM_BYTES = 16 * GIB
-"""Memory that worker processes share, beside the cache in the memory of the host, which is there as
-well."""
+"""Memory that worker processes share, in addition to the cache in host memory."""
 
 
-def pod(
+def instance_pod(
     context: RenderContext,
     instance: str,
     cell: str,
@@ -50,7 +49,7 @@ def pod(
     }
     return {
         "metadata": context.metadata(
-            names.pod(context.name, instance),
+            names.pod_name(context.name, instance),
             "instance",
             labels=metadata["labels"] | own,
             annotations=annotations,
@@ -67,7 +66,7 @@ def revision(context: RenderContext) -> str:
 def _rendered(context: RenderContext) -> Object:
     """Return the pod without the fields that tell one instance from another."""
     emulated = context.manifest.spec.engine.type == "Emulated"
-    pod = pods.pod(
+    pod = pods.base_pod(
         context,
         "instance",
         args=[],

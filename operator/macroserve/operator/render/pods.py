@@ -1,4 +1,4 @@
-"""Render what all pods of a MacroInstance have in common."""
+"""Base of all pods of a MacroInstance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,28 +13,27 @@ from macroserve.operator.render.context import RenderContext
 MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
 ADMIN_TOKEN = "admin-token"
-"""Lets the operator, or who has it, give orders to the head. A person may change it."""
+"""Key of the token with which the operator, or anybody else, sends commands to the head; users may
+replace it."""
 TOKENS_FOLDER = "/etc/macroserve/tokens"
 API_KEYS_FOLDER = "/etc/macroserve/api-keys"
 TLS_FOLDER = "/etc/macroserve/tls"
 CHAT_TEMPLATE_FOLDER = "/etc/macroserve/chat-template"
 CACHE_FOLDER = "/var/cache/macroserve"
 LEAVE_LOST_NODE_S = 10
-"""How long a pod stays on a node that does not answer. Kubernetes' own default is 300."""
+"""Seconds for which a pod stays on a node that does not answer; Kubernetes' default is 300."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSizes:
-    """The size limits of the folders that a pod may write. `shm` counts as memory of the pod as
-    well.
-    """
+    """Size limits of the folders that a pod may write; ``shm`` also counts as memory of the pod."""
 
     tmp: str
     cache: str
     shm: str
 
 
-def pod(
+def base_pod(
     context: RenderContext,
     component: str,
     args: list[str],
@@ -55,7 +54,7 @@ def pod(
     env: ``value`` or ``valueFrom`` by name.
     """
     probed = next(iter(ports))
-    # What an ingress is probed at stays plain: metrics and nothing else.
+    # An ingress is probed on its port for metrics, which stays plain HTTP.
     scheme = "HTTP" if component == Role.INGRESS else context.tls.scheme.upper()
     container = {
         "name": names.CONTAINER,
@@ -130,8 +129,8 @@ def key_name(purpose: Purpose) -> str:
 
 
 def _keys(role: Role) -> list[Object]:
-    """Return what a pod of that role sees of the tokens' Secret, and under which names. It changes
-    in the pod when the Secret does."""
+    """Return the entries of the tokens' Secret that a pod of that role mounts, with file names.
+    The files change when the Secret does."""
     items: list[Object] = [
         {"key": key_name(purpose), "path": purpose.value} for purpose in PURPOSES[role]
     ]

@@ -1,7 +1,7 @@
-"""Alertmanager calls this server: ``POST /alerts`` with its webhook JSON, version 4, and a token.
+"""Server for Alertmanager's webhook: ``POST /alerts`` with JSON, version 4, and a bearer token.
 
-Only the replica that leads takes alerts. The others answer 503 and close the connection, whereupon
-Alertmanager tries again, on a new connection, which the Service may take to the leader.
+Only the replica that leads takes alerts. The others answer 503 and close the connection, so that
+Alertmanager retries on a new connection, which the Service may route to the leader.
 """
 
 import logging
@@ -46,7 +46,7 @@ class _Webhook(msgspec.Struct):
 
 
 def decode(body: bytes) -> tuple[Alert, ...]:
-    """Return the alerts of a webhook call. Raise ValueError if the body is not one."""
+    """Return the alerts of a webhook call. Raise ValueError if the body is none."""
     try:
         webhook = msgspec.json.decode(body, type=_Webhook)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -62,11 +62,11 @@ def _alert(alert: _Alert) -> Alert:
 
 
 class AlertServer:
-    """The alert server receives the alerts that Alertmanager sends.
+    """Server for the alerts that Alertmanager sends.
 
     token_file: file with the bearer token; read for every call, as the token may be replaced.
-    leads: whether this replica leads.
-    knows: whether a MacroInstance exists.
+    leads: returns whether this replica leads.
+    knows: returns whether a MacroInstance exists.
     note: called with every alert that concerns an existing MacroInstance, or none in particular.
     """
 
@@ -86,7 +86,7 @@ class AlertServer:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self, port: int, host: str | None = None) -> int:
-        """Listen on all addresses, or on ``host``; return the port, which may be requested as 0.
+        """Listen on all addresses, or on ``host``; return the port, which is a free one for 0.
         Raise OSError if the port is not available.
         """
         await self._runner.setup()

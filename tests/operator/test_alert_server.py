@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 from prometheus_client import REGISTRY
 
+from macroserve.operator.alert_server import MAX_BODY_BYTES, AlertServer, decode
 from macroserve.operator.k8s.names import Key
-from macroserve.operator.plan.alerts import MAX_BODY_BYTES, AlertServer, decode
 from macroserve.operator.plan.firing_alerts import Alert
 
 TOKEN = "correct horse"
