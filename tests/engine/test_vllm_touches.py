@@ -13,7 +13,7 @@ from support.vllm_touches import Found, name_of, touches
 
 def test_adapter_uses_what_all_supported_versions_have() -> None:
     known = json.loads(KNOWN.read_text())
-    assert known["some"] == {}, "engine/vllm/differences.py is the place for what differs"
+    assert known["some"] == {}, "engine/vllm/versions.py is the place for what differs"
     found, of_all, of_none = touches(), set(known["all"]), set(known["none"])
     new = {t: found.used[t] for t in found.used if t not in of_all and name_of(t) not in of_none}
     # In place of vLLM's: it has to take the same arguments.

@@ -60,7 +60,7 @@ def installed() -> dict[str, Any]:
     from vllm.reasoning import ReasoningParserManager
     from vllm.tool_parsers import ToolParserManager
 
-    from macroserve.engine.vllm.differences import FrontendArgs
+    from macroserve.engine.vllm.versions import FrontendArgs
 
     types_of = {field.name: field.type for field in dataclasses.fields(AsyncEngineArgs)}
     return {

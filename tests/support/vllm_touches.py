@@ -12,7 +12,7 @@ from pathlib import Path
 from macroserve.engine import vllm
 
 ADAPTER = Path(vllm.__file__).parent
-DIFFERENCES = ADAPTER / "differences.py"
+VERSIONS = ADAPTER / "versions.py"
 """The one module that may use names which not all versions have."""
 
 
@@ -51,10 +51,10 @@ class Found:
 
 
 def touches() -> Found:
-    """Return what the adapter uses of vLLM, without ``differences.py``."""
+    """Return what the adapter uses of vLLM, without ``versions.py``."""
     found = Found()
     for path in sorted(ADAPTER.rglob("*.py")):
-        if path != DIFFERENCES:
+        if path != VERSIONS:
             found.add(path.name, path.read_text())
     return found
 

@@ -12,12 +12,12 @@ from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.sim.cache_bound import CacheBound
 from macroserve.sim.device import SimRequest
 from macroserve.sim.events import EventQueue
 from macroserve.sim.fleet_control import ControlDue, FleetControl
 from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance
 from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
-from macroserve.sim.one_cache import OneCache
 from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
@@ -85,7 +85,7 @@ class Simulation:
         """Use of the caches as each request arrived, where it is sampled."""
         self._steps: dict[str, StepTotals] = {}
         """Totals by instance, of the steps that ended since they count; empty while none does."""
-        self._one_cache: OneCache | None = None
+        self._cache_bound: CacheBound | None = None
         """Cache to compare the instances' prefix caches with, where it is wanted."""
         self._conversations: dict[str, ArrivalDue] = {}
         """Requests under way that another turn follows, by their ids."""
@@ -112,7 +112,7 @@ class Simulation:
         self._kv_uses = [] if stop.to_the_end else None
         num_blocks = sum(each.num_cache_blocks for each in self.router.instances.values())
         if stop.to_the_end and num_blocks:
-            self._one_cache = OneCache(num_blocks, self._config.block_size)
+            self._cache_bound = CacheBound(num_blocks, self._config.block_size)
         for index, arrival in enumerate(arrivals):
             self._run_until(arrival.at_s)
             if self._is_over:
@@ -128,7 +128,7 @@ class Simulation:
             steps=tuple(steps.values()),
             steps_s=arrivals[-1].at_s - arrivals[num_before].at_s if steps else 0.0,
             prefix_cache_hit_ratio=self.router.prefix_cache_hit_ratio,
-            one_cache_hit_ratio=self._one_cache.hit_ratio if self._one_cache else None,
+            one_cache_hit_ratio=self._cache_bound.hit_ratio if self._cache_bound else None,
         )
 
     @property
@@ -215,8 +215,8 @@ class Simulation:
             self.router.ledger(name).settle(known.request_id)
             self._refuse(request, now)
             return
-        if self._one_cache is not None and not offloaded:
-            self._one_cache.take(request)
+        if self._cache_bound is not None and not offloaded:
+            self._cache_bound.take(request)
         self.router.report(instance, now)
         self._go_on(instance, now)
 

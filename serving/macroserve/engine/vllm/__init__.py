@@ -1,4 +1,4 @@
-"""The adapter of vLLM has every use of vLLM's private parts.
+"""Adapter of vLLM, which contains every use of vLLM's private parts.
 
 The private parts in use, by module:
 
@@ -31,7 +31,8 @@ The private parts in use, by module:
 - ``cpu_adapters.py`` puts kernels of our own in place of ``PunicaWrapperCPU``, by
   ``CpuPlatform.get_punica_wrapper``.
 - ``options.py`` names ``EngineArgs`` fields.
-- ``differences.py`` has what is not the same in all supported versions; the others use what is.
+- ``versions.py`` covers the differences between the supported versions; all other modules use names
+  that each version has.
 - ``stderr_tail.py`` reads how an ``EngineCore`` process that failed is reported.
 
 ``tests/engine`` guards all of it by comparing greedy tokens with stock vLLM in every strategy, and

@@ -18,7 +18,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from macroserve.api.limits import RequestLimits, limits_for
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.chat_template import template_variables
-from macroserve.engine.vllm.differences import load_chat_template, make_arg_parser
+from macroserve.engine.vllm.versions import load_chat_template, make_arg_parser
 
 
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:

@@ -39,9 +39,9 @@ from macroserve.engine.tokens import (
     TokenReader,
     TopLogprob,
 )
-from macroserve.engine.vllm.differences import not_passed_on
 from macroserve.engine.vllm.features import decode_features, prompt_with
 from macroserve.engine.vllm.prompt_logprobs import packed
+from macroserve.engine.vllm.versions import not_passed_on
 
 LEAST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON does not have."""

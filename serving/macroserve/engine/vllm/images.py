@@ -26,7 +26,7 @@ from vllm.multimodal.media.base import MediaWithBytes
 from vllm.multimodal.media.connector import MEDIA_CONNECTOR_REGISTRY, MediaConnector
 from vllm.multimodal.media.image import ImageMediaIO
 
-from macroserve.engine.vllm.differences import open_image
+from macroserve.engine.vllm.versions import open_image
 
 MAX_PIXELS = 1 << 25
 """Maximum pixels of one image: 100 MB once it is decoded, which a file has in a few kilobytes."""

@@ -15,7 +15,7 @@ from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.exceptions import VLLMValidationError
 from vllm.renderers import hf
 
-from macroserve.engine.vllm.differences import wrap_render_timeout
+from macroserve.engine.vllm.versions import wrap_render_timeout
 
 RENDER_S = 5.0
 """Time limit of a render, seconds. A render takes milliseconds; the longest conversations with many

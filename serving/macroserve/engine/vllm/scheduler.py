@@ -42,8 +42,8 @@ from macroserve.engine.vllm.exact_scheduler import ExactScheduler
 from macroserve.engine.vllm.host_cache import HostCache
 from macroserve.engine.vllm.hybrid import HIDDEN_REQUESTS
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
-from macroserve.engine.vllm.kinds import StepKinds
 from macroserve.engine.vllm.shape import assumed_device, model_shape
+from macroserve.engine.vllm.step_kinds import StepKinds
 
 COMMAND = "macroserve_command"
 """Name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""

@@ -8,7 +8,7 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from macroserve.api.excess import excess, excess_of_bytes
+from macroserve.api.limit_check import excess, excess_of_bytes
 from macroserve.api.limits import RequestLimits
 from macroserve.engine.tokens import RefusedError
 from macroserve.serving.http.middleware import error_response

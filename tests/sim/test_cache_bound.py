@@ -9,9 +9,9 @@ from support.experiment import EXPERIMENT
 from macroserve.core.block_pool import BlockPool
 from macroserve.core.request import Request, Slo
 from macroserve.core.strategies import STRATEGIES
+from macroserve.sim.cache_bound import CacheBound
 from macroserve.sim.device import SimRequest
 from macroserve.sim.instance import SimulatedInstance
-from macroserve.sim.one_cache import OneCache
 from macroserve.sim.prefixes import block_hashes
 from macroserve.sim.results import AT_END, WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.rival_routing import Routing
@@ -34,7 +34,7 @@ def turn(num_tokens: int, num_output: int, chat: int) -> SimRequest:
     return SimRequest(known, num_output, (chat,), is_open=True)
 
 
-def num_found(cache: OneCache, *requests: SimRequest) -> int:
+def num_found(cache: CacheBound, *requests: SimRequest) -> int:
     """Return the tokens that the cache has of the requests, which it has not taken before."""
     for each in requests:
         cache.take(each)
@@ -61,31 +61,31 @@ def served(
 def test_prompt_finds_full_blocks_of_the_same_ids_but_its_last_token(
     second: SimRequest, expected: int
 ) -> None:
-    assert num_found(OneCache(100, BLOCK), request(128, 1, 2), second) == expected
+    assert num_found(CacheBound(100, BLOCK), request(128, 1, 2), second) == expected
 
 
 def test_cache_without_requests_has_found_nothing() -> None:
-    assert OneCache(100, BLOCK).hit_ratio == 0.0
+    assert CacheBound(100, BLOCK).hit_ratio == 0.0
 
 
 def test_turn_finds_the_response_before_it_without_its_last_token() -> None:
-    assert num_found(OneCache(100, BLOCK), turn(64, 65, 0), turn(200, 9, 0)) == 128
-    assert num_found(OneCache(100, BLOCK), turn(64, 64, 0), turn(200, 9, 0)) == 112
+    assert num_found(CacheBound(100, BLOCK), turn(64, 65, 0), turn(200, 9, 0)) == 128
+    assert num_found(CacheBound(100, BLOCK), turn(64, 64, 0), turn(200, 9, 0)) == 112
 
 
 def test_full_cache_drops_the_least_recently_used_and_the_end_of_a_prompt_first() -> None:
     old, new = request(128, 1, 2), request(128, 3, 4)
-    assert num_found(OneCache(13, BLOCK), old, new, request(200, 1, 2)) == 5 * BLOCK
+    assert num_found(CacheBound(13, BLOCK), old, new, request(200, 1, 2)) == 5 * BLOCK
     # The new one's blocks go where the old one is used again.
     again = (old, new, request(128, 1, 2), request(48, 5), request(200, 3, 4))
-    assert num_found(OneCache(13, BLOCK), *again) == 5 * BLOCK + 2 * BLOCK
+    assert num_found(CacheBound(13, BLOCK), *again) == 5 * BLOCK + 2 * BLOCK
 
 
 @pytest.mark.parametrize("num_blocks", [60, 150, 400, 10_000])
 @pytest.mark.parametrize("block_tokens", [64, 24, 10])
 def test_cache_finds_as_much_as_a_block_pool(num_blocks: int, block_tokens: int) -> None:
     random = Random(num_blocks)
-    pool, cache = BlockPool(num_blocks, BLOCK), OneCache(num_blocks, BLOCK)
+    pool, cache = BlockPool(num_blocks, BLOCK), CacheBound(num_blocks, BLOCK)
     num_tokens = num_cached = 0
     for _ in range(400):
         group, own = random.randrange(12), random.randrange(100, 160)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from macroserve.api.excess import excess, excess_of_bytes
+from macroserve.api.limit_check import excess, excess_of_bytes
 from macroserve.api.limits import RequestLimits, limits_for
 
 LIMITS = RequestLimits(template_variables=frozenset({"enable_thinking"}))

@@ -1,4 +1,4 @@
-"""The first iteration of each kind may compile kernels, which takes minutes."""
+"""Kinds of iterations: the first one of a kind may compile kernels, which takes minutes."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from vllm.sampling_params import SamplingParams
 
 _DEFAULTS = SamplingParams()
-# These change how a request is sampled, and with it the kernels that run.
+# They change how a request is sampled, and so the kernels that run.
 _FIELDS = (
     "structured_outputs",
     "logprobs",
@@ -27,14 +27,13 @@ _FIELDS = (
 
 
 class StepKinds:
-    """The record holds the kinds of past iterations: sampling parameters used, sizes by powers of
-    two."""
+    """Kinds of past iterations: sampling parameters used, and sizes by powers of two."""
 
     def __init__(self) -> None:
         self._known: set[str | int] = set()
         self._running: deque[set[str | int]] = deque()
         self._new: dict[str, set[str]] = {}
-        """Kinds that each request uses and none has used before, by the request's id."""
+        """Kinds that no request had used before, by the id of the request that does."""
 
     def add(self, request_id: str, params: SamplingParams) -> None:
         used = {name for name in _FIELDS if getattr(params, name) != getattr(_DEFAULTS, name)}
@@ -53,7 +52,7 @@ class StepKinds:
         return not used <= self._known
 
     def end(self) -> None:
-        """Note the end of the iteration that began first."""
+        """Record the end of the oldest iteration."""
         self._known |= self._running.popleft()
         if self._new:
             self._new = {name: used for name, used in self._new.items() if not used <= self._known}

@@ -8,7 +8,7 @@ prepare_environment()
 
 from vllm.sampling_params import SamplingParams  # noqa: E402
 
-from macroserve.engine.vllm.kinds import StepKinds  # noqa: E402
+from macroserve.engine.vllm.step_kinds import StepKinds  # noqa: E402
 
 PLAIN = SamplingParams()
 PENALIZED = SamplingParams(presence_penalty=0.5)

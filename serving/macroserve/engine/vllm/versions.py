@@ -1,7 +1,6 @@
-"""The supported versions of vLLM differ here alone.
+"""Differences between the supported versions of vLLM.
 
-Each other name that the adapter uses is in all of them, as ``tests/engine/test_vllm_touches.py``
-knows.
+All other names that the adapter uses are in each of them (``tests/engine/test_vllm_touches.py``).
 """
 
 from collections.abc import Callable, Mapping
@@ -35,21 +34,21 @@ _REASONING = ("reasoning_ended", "reasoning_parser_kwargs")
 
 
 def not_passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``AsyncLLM.add_request`` that a request has and that the token
-    endpoint does not read (0.31)."""
+    """Return a request's arguments of ``AsyncLLM.add_request`` that the token endpoint does not
+    read (0.31)."""
     fields = GenerateRequest.model_fields
     return {name: body[name] for name in _REASONING if name in body and name not in fields}
 
 
 def wrap_render_timeout(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace vLLM's own time limit for a render of a chat template; 0.31 has none."""
+    """Replace vLLM's time limit for rendering a chat template; 0.31 has none."""
     if limit := getattr(HfRenderer, "_render_with_timeout", None):
         setattr(HfRenderer, "_render_with_timeout", wrap(limit))  # noqa: B010
 
 
 def open_image(file: BytesIO) -> Image.Image:
-    """Open an image of the formats that vLLM allows. 0.31 allows any, and Pillow hands some to
-    other programs: there, of formats that no other one's bytes begin like."""
+    """Open an image of a format that vLLM allows. 0.31 allows all, some of which Pillow passes to
+    other programs; there, only formats with unambiguous first bytes are allowed."""
     if opened := getattr(vllm_image, "open_image", None):
         return opened(file)
     return Image.open(file, formats=("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"))

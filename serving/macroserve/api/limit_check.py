@@ -1,6 +1,6 @@
-"""A request's body is checked against limits before anything is computed from it.
+"""Check of a request's body against limits, before anything is computed from it.
 
-Every check reads the decoded JSON without recursion, so its time is a small multiple of the time of
+Every check reads the decoded JSON without recursion, so it takes a small multiple of the time of
 decoding. A body beyond a limit gives one sentence with the field, the value and the limit.
 """
 
@@ -39,8 +39,7 @@ def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
 
 
 def excess(body: Mapping[str, Any], limits: RequestLimits) -> str | None:
-    """Return a sentence on the first limit that a request's body exceeds; None if it is within
-    all."""
+    """Return a sentence about the first limit that a request's body exceeds; None without one."""
     return next(_excesses(body, limits), None)
 
 
@@ -65,7 +64,7 @@ def _json(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             yield f"{name[:100]} has an integer that does not fit in 64 bits"
 
 
-# vLLM's models look into these before they check what they are.
+# vLLM's models look into these before they check their types.
 _OBJECTS = frozenset(
     {
         "structured_outputs",
@@ -101,7 +100,7 @@ def _shape(body: Mapping[str, Any]) -> Iterator[str]:
         yield f"{other} cannot be used with a schema or grammar: no token may meet both"
 
 
-# Tokens that these forbid may be the only ones that a grammar allows; the engine then has none.
+# These may forbid the only tokens that a grammar allows; then the engine has none left.
 _AGAINST_CONSTRAINTS = ("allowed_token_ids", "bad_words")
 
 
@@ -109,8 +108,8 @@ def _constrains(response_format: Any) -> bool:
     return isinstance(response_format, dict) and response_format.get("type") != "text"
 
 
-# What would be read or kept beside text and images and has no use here; and instances do not
-# exchange caches, nor is an image processed in another way, on a client's word.
+# Other inputs than text and images are not served; and clients may neither make instances exchange
+# caches nor change how images are processed.
 _UNAVAILABLE = (
     "kv_transfer_params",
     "ec_transfer_params",
@@ -189,7 +188,7 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             if any(image.get("uuid") for image in images):
                 yield f"{name} has an image with a uuid: images are known by their content alone"
             if any("image_pil" in image or image.get("type") == "image_pil" for image in images):
-                # vLLM hands it on, and the model's processor would open any file or URL.
+                # vLLM passes it to the model's processor, which would open any file or URL.
                 yield f"{name} has an image_pil, which is not available: send an image_url"
 
 
@@ -308,7 +307,7 @@ def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> It
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            # The compiler reports what is wrong with it.
+            # The compiler reports the error.
             return
     if not isinstance(value, dict | list):
         return
