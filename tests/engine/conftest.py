@@ -5,11 +5,14 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from support.frozen_heap import frozen_heap
 from support.small_models import build
 
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.local.tiny_model import ensure_tiny_model
+
+__all__ = ["frozen_heap"]
 
 
 @pytest.fixture(scope="session")
