@@ -24,6 +24,13 @@ Figures = Mapping[str, Any]
 
 def pages() -> dict[str, str]:
     """Return the text of each file by its name."""
+    templates = environment(DATA)
+    names = sorted(path.name for path in TEMPLATES.iterdir())
+    return {name: HEAD.format(name=name) + templates.get_template(name).render() for name in names}
+
+
+def environment(data: Path) -> Environment:
+    """Return the environment of the templates, which reads figures from a folder."""
     environment = Environment(
         loader=FileSystemLoader([TEMPLATES, TEMPLATES.parent]),
         undefined=StrictUndefined,
@@ -31,7 +38,7 @@ def pages() -> dict[str, str]:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["figures"] = figures
+    environment.globals["figures"] = lambda name: json.loads((data / f"{name}.json").read_text())
     environment.filters |= {
         "fmt": format,
         "percent": percent,
@@ -41,14 +48,7 @@ def pages() -> dict[str, str]:
         "advantage": peers.advantage,
         "mean_advantage": peers.mean_advantage,
     }
-    names = sorted(path.name for path in TEMPLATES.iterdir())
-    return {
-        name: HEAD.format(name=name) + environment.get_template(name).render() for name in names
-    }
-
-
-def figures(name: str) -> Figures:
-    return json.loads((DATA / f"{name}.json").read_text())
+    return environment
 
 
 def percent(share: float, digits: int = 0) -> str:

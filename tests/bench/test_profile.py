@@ -11,6 +11,7 @@ import typer
 from support.profiled import LATENCY, MODEL, PROFILE, SETTINGS
 from typer.testing import CliRunner
 
+from macroserve.bench import profile as profiles
 from macroserve.bench.profile import measure, measure_engine
 from macroserve.bench.real_engine import Answer, serve, started
 from macroserve.cli.profile.command import profile
@@ -20,7 +21,6 @@ from macroserve.engine.vllm.environment import prepare_environment
 from macroserve.local.tiny_model import ensure_tiny_model
 from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
-from macroserve_lab.bench import profile as profiles
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.request import Slo
-from macroserve.core.scheduler import turn
+from macroserve.core.scheduler import iteration
 from macroserve.core.scheduler.batching import unified
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
@@ -128,8 +128,8 @@ def test_tokens_of_responses_that_rest_equal_stock_vllm(
 ) -> None:
     """Half of the responses have a looser target, and rest in half of the steps."""
     rnd = random.Random(3)
-    monkeypatch.setattr(turn, "BEARABLE_SHARE", 0.0)
-    monkeypatch.setattr(turn, "is_due", lambda seq, now: rnd.random() < 0.5)
+    monkeypatch.setattr(iteration, "BEARABLE_SHARE", 0.0)
+    monkeypatch.setattr(iteration, "is_due", lambda seq, now: rnd.random() < 0.5)
     with offline_engine(instance_args(replace(settings, strategy="unified"))) as engine:
         promise, num_resting = engine.policy.promise, Counter[int]()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from macroserve.core.batch import BatchKind
-from macroserve.core.scheduler.batching import aptserve, knapsack
+from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.strategies import STRATEGIES
 from macroserve_lab.bench import scheduler as bench
 
@@ -18,10 +18,11 @@ def test_scheduler_figures_are_reported_by_size(name):
 def test_timed_decisions_of_aptserve_weigh_two_caches(monkeypatch):
     """Table 6 of Apt-Serve times decisions that may give each prompt either cache."""
     seen = []
+    choose = aptserve.choose
 
     def watched(items, num_blocks, penalty):
         seen.append((items.kv_blocks, items.hidden_blocks))
-        return knapsack.choose(items, num_blocks, penalty)
+        return choose(items, num_blocks, penalty)
 
     monkeypatch.setattr(aptserve, "choose", watched)
     bench.measure((100,), "aptserve", num_decisions=20)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import macroserve_lab.papers as papers
 from macroserve.workload.trace import Trace
-from macroserve_lab.cli import command
+from macroserve_lab.cli import reproduce as command
 from macroserve_lab.papers.figure import Figure, Row
 from macroserve_lab.papers.measurements import Attainment
 
