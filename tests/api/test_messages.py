@@ -1,4 +1,4 @@
-"""Messages are the same on both ends, and versions may mix."""
+"""Messages are the same on both ends, and versions may mix from 0.1.0 on."""
 
 import json
 from pathlib import Path
@@ -25,8 +25,8 @@ from macroserve.core.status import InstanceStatus, Phase, Pool
 from macroserve.engine.tag import RequestTag
 
 BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text())
-"""Messages of the previous version, one of each kind, and the JSON schema that its decoder
-accepts."""
+"""Recorded messages, one of each kind, with the JSON schema of their decoders: see
+``support.message_examples``."""
 
 
 @pytest.mark.parametrize("slo", [Slo(1.0, 0.1), Slo(1.0, 0.1, 0.2)], ids=["means", "every token"])
@@ -54,20 +54,20 @@ def test_route_query_has_the_keys_that_it_was_given_or_none(
     assert isinstance(found, RouteQuery) and found.prefix_keys == keys
 
 
-def test_message_kinds_of_the_version_before_are_all_present() -> None:
+def test_recorded_kinds_of_messages_are_all_present() -> None:
     """Old pods send them until the last of these pods is replaced."""
     assert set(BEFORE) <= set(KINDS)
 
 
 @pytest.mark.parametrize("kind", BEFORE)
-def test_message_of_the_version_before_is_understood(kind: str) -> None:
+def test_recorded_message_is_understood(kind: str) -> None:
     message = BEFORE[kind]["message"]
     decoded = msgspec.to_builtins(msgspec.convert(message, KINDS[kind]))
     assert _kept(message, decoded) == message
 
 
 @pytest.mark.parametrize("kind", BEFORE)
-def test_version_before_accepts_the_message(kind: str) -> None:
+def test_recorded_decoder_accepts_the_message(kind: str) -> None:
     message = json.loads(msgspec.json.encode(example(KINDS[kind])))
     jsonschema.validate(message, BEFORE[kind]["accepts"])
 

@@ -13,7 +13,6 @@ from macroserve.engine.tokens import (
     Choice,
     Logprobs,
     PromptLogprobs,
-    StreamError,
     TokenLogprob,
     TopLogprob,
 )
@@ -24,7 +23,7 @@ ITEMS = [
     Item(0, [1, 2], num_cached=32),
     Item(7, [], "abort", "macroserve:offload"),
     Item(8, [5], "stop", 5, LOGPROBS),
-    Item(9, error=StreamError("the engine failed", 500)),
+    Item(9, error="the engine failed"),
     Item(10, [6], prompt_logprobs=PROMPT_LOGPROBS),
 ]
 
@@ -90,6 +89,6 @@ def test_packed_token_ids_are_little_endian() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x01\x00\x00\x00\x02"])
-def test_bytes_that_are_no_token_ids_raise(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no token ids"):
+def test_bytes_that_are_not_token_ids_raise(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not token ids"):
         unpack(data)

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from starlette.applications import Starlette
 from support.iterated import QueueReader
 from support.small_models import build_adapter
 
+from macroserve.api.sse import SseParser
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import GENERATE_PATH, Choice, EventParser, RefusedError, Stopped
+from macroserve.engine.tokens import Choice, RefusedError, Stopped
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
+
+from vllm.entrypoints.scale_out.token_in_token_out.api_router import router  # noqa: E402
 
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
 from macroserve.engine.vllm.version import installed_version, release_of  # noqa: E402
@@ -34,6 +38,7 @@ async def started(
     adapter = build_adapter(tmp_path_factory.mktemp("sql"), Path(settings.model), seed=1)
     engine = VllmEngine(replace(settings, adapters={"sql": str(adapter)}), Pool.LP)
     app = await engine.start()
+    app.include_router(router)
     yield engine, app
     await engine.stop()
 
@@ -47,11 +52,16 @@ def body(name: str, **sampling: Any) -> dict[str, Any]:
     }
 
 
+class Event(msgspec.Struct):
+    choices: list[Choice]
+
+
 async def by_events(app: Starlette, request: dict[str, Any]) -> list[Choice]:
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://instance") as http:
-        answer = await http.post(GENERATE_PATH, json=request)
-    return [choice for chunk in EventParser().feed(answer.content) for choice in chunk.choices]
+        answer = await http.post("/inference/v1/generate", json=request)
+    *events, _ = SseParser().feed(answer.content)
+    return [choice for event in events for choice in msgspec.json.decode(event, type=Event).choices]
 
 
 @pytest.mark.parametrize("sampling", [{}, {"logprobs": 3}, {"logprobs": 0}, {"max_tokens": 1}])

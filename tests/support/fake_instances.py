@@ -1,4 +1,4 @@
-"""Instances that do what a test says, and a directory that names them in order."""
+"""Instances that behave as a test says, and a directory that returns them in order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -15,7 +15,18 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.status import Pool
-from macroserve.engine.tokens import GENERATE_PATH, STOPPED_PATH
+from macroserve.engine.token_frames import (
+    CALL_PATH,
+    CANCEL_PATH,
+    CONNECTION_HEADER,
+    FRAMES_PATH,
+    Call,
+    Item,
+    decode_call,
+    frames,
+    unpack,
+)
+from macroserve.engine.tokens import STOPPED_PATH
 from macroserve.serving.ingress.attempt import SILENCE_S
 from macroserve.serving.ingress.cell_directory import RoutedInstance
 from macroserve.serving.ingress.dispatcher import Dispatcher
@@ -23,31 +34,74 @@ from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.call_guard import guard
 
 Behavior = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Answer to each request of an ingress but the notice of a stop string."""
+
+CONNECTIONS = web.AppKey("connections", dict[str, tuple[web.Request, web.StreamResponse]])
 
 
-async def stream(request: web.Request, *events: str) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+class Attempt:
+    """A request at a fake instance."""
+
+    def __init__(self, http: web.Request, call: Call) -> None:
+        self._http = http
+        self._stream = call.stream
+        self._opened, self.frames = http.app[CONNECTIONS][call.connection]
+        self.body = {**call.request, "token_ids": unpack(call.token_ids)}
+        self.reply = web.StreamResponse()
+
+    async def accept(self) -> None:
+        await self.reply.prepare(self._http)
+        await self.reply.write_eof()
+
+    async def send(
+        self,
+        *token_ids: int,
+        finish: str | None = None,
+        stop: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        item = Item(self._stream, [*token_ids], finish, stop, error=error)
+        await self.frames.write(b"".join(frames([item])))
+
+    def die(self) -> None:
+        for request in (self._opened, self._http):
+            if request.transport is not None:
+                request.transport.abort()
+
+
+class Framed:
+    """The behavior of an instance that opens connections, and then does something at each call."""
+
+    def __init__(self, behave: Callable[[Attempt], Awaitable[web.StreamResponse | None]]) -> None:
+        self.behave = behave
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if request.path == FRAMES_PATH:
+            return await _opened(request)
+        attempt = Attempt(request, decode_call(await request.read()))
+        return await self.behave(attempt) or attempt.reply
+
+
+async def _opened(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
     await response.prepare(request)
-    for event in events:
-        await response.write(f"data: {event}\n\n".encode())
-    return response
+    await response.write(b"".join(frames(())))
+    request.app[CONNECTIONS][request.headers[CONNECTION_HEADER]] = request, response
+    await asyncio.sleep(3600)
+    raise AssertionError
 
 
-def token(value: int, finish_reason: str = "null", stop_reason: str = "null") -> str:
-    return (
-        f'{{"choices": [{{"token_ids": [{value}], "finish_reason": {finish_reason}, '
-        f'"stop_reason": {stop_reason}}}]}}'
-    )
-
-
-async def good(request: web.Request) -> web.StreamResponse:
+@Framed
+async def good(attempt: Attempt) -> None:
     """Stream all requested tokens."""
-    count = (await request.json())["sampling_params"]["max_tokens"]
-    last = token(count, '"length"')
-    return await stream(request, *(token(i + 1) for i in range(count - 1)), last)
+    await attempt.accept()
+    count = attempt.body["sampling_params"]["max_tokens"]
+    for token in range(1, count):
+        await attempt.send(token)
+    await attempt.send(count, finish="length")
 
 
-async def dies(request: web.Request) -> web.StreamResponse:
+async def resets(request: web.Request) -> web.StreamResponse:
     """The connection breaks before an answer."""
     await request.read()
     assert request.transport is not None
@@ -56,10 +110,18 @@ async def dies(request: web.Request) -> web.StreamResponse:
     raise AssertionError
 
 
-async def dies_after_a_token(request: web.Request) -> web.StreamResponse:
-    await stream(request, token(7))
+@Framed
+async def dies(attempt: Attempt) -> None:
+    attempt.die()
+    await asyncio.sleep(60)
+
+
+@Framed
+async def dies_after_a_token(attempt: Attempt) -> None:
+    await attempt.accept()
+    await attempt.send(7)
     await asyncio.sleep(0.02)
-    return await dies(request)
+    attempt.die()
 
 
 async def hangs(request: web.Request) -> web.StreamResponse:
@@ -67,9 +129,22 @@ async def hangs(request: web.Request) -> web.StreamResponse:
     raise AssertionError
 
 
-async def hangs_after_a_token(request: web.Request) -> web.StreamResponse:
-    await stream(request, token(7))
-    return await hangs(request)
+@Framed
+async def hangs_at_the_call(attempt: Attempt) -> None:
+    await asyncio.sleep(3600)
+
+
+@Framed
+async def hangs_after_a_token(attempt: Attempt) -> None:
+    await attempt.accept()
+    await attempt.send(7)
+
+
+@Framed
+async def ends_the_connection(attempt: Attempt) -> None:
+    await attempt.accept()
+    await attempt.send(1)
+    await attempt.frames.write_eof()
 
 
 async def taken_note(request: web.Request) -> web.StreamResponse:
@@ -83,11 +158,26 @@ def answers(status: int, text: str, content_type: str = "application/json") -> B
     return answer
 
 
-def ends_with(event: str) -> Behavior:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return await stream(request, event)
+def refuses(status: int, text: str) -> Behavior:
+    @Framed
+    async def refuse(attempt: Attempt) -> web.StreamResponse:
+        return web.Response(status=status, text=text, content_type="application/json")
 
-    return answer
+    return refuse
+
+
+def sends(
+    *token_ids: int, finish: str | None = None, stop: str | None = None, error: str | None = None
+) -> Framed:
+    @Framed
+    async def send(attempt: Attempt) -> None:
+        await attempt.accept()
+        await attempt.send(*token_ids, finish=finish, stop=stop, error=error)
+
+    return send
+
+
+DRAINED = sends(1, finish="abort", stop="macroserve:drain")
 
 
 @dataclass
@@ -142,8 +232,11 @@ async def fakes(
     strangers: Collection[str] = (),
     **behaviors: Behavior | None,
 ) -> AsyncIterator[Fakes]:
-    """Instances by name; None is an address at which nobody listens. on_stopped: what all answer
-    to the notice of a stop string. strangers: those who do not prove their answers."""
+    """Start instances by name; None is an address at which nobody listens.
+
+    on_stopped: answer of each to the notice of a stop string.
+    strangers: those who do not prove their answers.
+    """
     directory, calls, stopped = FakeDirectory(), [], []
     metrics = IngressMetrics("default", "test", [default_class()])
     async with AsyncExitStack() as stack:
@@ -178,7 +271,8 @@ async def _serve(
     is_stranger: bool,
 ) -> int:
     async def handle(request: web.Request) -> web.StreamResponse:
-        calls.append(name)
+        if request.path == CALL_PATH or not isinstance(behavior, Framed):
+            calls.append(name)
         assert behavior is not None
         return await behavior(request)
 
@@ -187,7 +281,10 @@ async def _serve(
         return await on_stopped(request)
 
     app = web.Application()
-    app.router.add_post(GENERATE_PATH, handle)
+    app[CONNECTIONS] = {}
+    app.router.add_get(FRAMES_PATH, handle)
+    app.router.add_post(CALL_PATH, handle)
+    app.router.add_post(CANCEL_PATH, taken_note)
     app.router.add_post(STOPPED_PATH, note)
     if not is_stranger:
         guard(app, live(), lambda path: [Audience(Purpose.GENERATION, name)])

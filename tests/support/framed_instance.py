@@ -83,7 +83,7 @@ class FramedInstance:
 async def framed_instance(keys: LiveKeys | None = None) -> AsyncIterator[FramedInstance]:
     keys = keys or live()
     instance = FramedInstance()
-    instance.frames = TokenFrames(instance.submit)
+    instance.frames = TokenFrames(instance.submit, lambda: None)
 
     async def stopped(request: Request) -> Response:
         return Response(status_code=204)

@@ -1,7 +1,8 @@
 """Print each kind of message between pods, with an example and what its decoder accepts, as JSON.
 
 ``python tests/support/message_examples.py > tests/api/messages_before.json`` at a release records
-what the next version is held against.
+the messages with which later versions must remain compatible. Until 0.1.0 is released, an
+incompatible change records them anew.
 """
 
 import json
@@ -16,7 +17,7 @@ from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import InstanceStatus
 from macroserve.engine.tag import RequestTag
 from macroserve.engine.token_frames import Call, Cancel, Item
-from macroserve.engine.tokens import Stopped, TokenChunk
+from macroserve.engine.tokens import Stopped
 from macroserve.serving.head.cells import HeadCells
 
 KINDS: dict[str, type] = {
@@ -33,7 +34,6 @@ KINDS: dict[str, type] = {
         InstanceStatus,
         InstanceHandle,
         RequestTag,
-        TokenChunk,
         Stopped,
         Call,
         Cancel,

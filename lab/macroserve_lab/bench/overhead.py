@@ -7,19 +7,19 @@ import asyncio
 import contextlib
 import os
 import statistics
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import aiohttp
 
-from macroserve.api.access_token import Audience
 from macroserve.api.handle import InstanceHandle
-from macroserve.api.keys import Purpose
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import GENERATE_PATH
+from macroserve.engine.tokens import Choice
 from macroserve.engine.vllm.environment import DEFAULTS
-from macroserve.serving.security.calls import session, to
+from macroserve.serving.ingress.attempt import SILENCE_S, InstanceClient
+from macroserve.serving.security.calls import session
 from macroserve_lab.bench.cluster import running
 from macroserve_lab.bench.ports import free_port
 from macroserve_lab.bench.stock_vllm import api_server
@@ -41,7 +41,12 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
         running(settings, [1]) as cluster,
         session(cluster.keys, connecting={"limit": 0}) as http,
     ):
-        through, straight = await _ttfts(http, settings, cluster.endpoint, cluster.handles[0])
+        client = InstanceClient(cluster.keys, SILENCE_S)
+        await client.start()
+        through, straight = await _ttfts(
+            http, client, settings, cluster.endpoint, cluster.handles[0]
+        )
+        await client.stop()
         ratios: list[float] = []
         rates: list[tuple[float, float]] = []
         for _ in range(THROUGHPUT_ROUNDS):
@@ -63,7 +68,11 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 
 
 async def _ttfts(
-    http: aiohttp.ClientSession, settings: EngineSettings, endpoint: str, instance: InstanceHandle
+    http: aiohttp.ClientSession,
+    client: InstanceClient,
+    settings: EngineSettings,
+    endpoint: str,
+    instance: InstanceHandle,
 ) -> tuple[list[float], list[float]]:
     through: list[float] = []
     straight: list[float] = []
@@ -72,15 +81,28 @@ async def _ttfts(
         body = completion(settings.served_name, prompt, 2)
         timed = await stream(http, endpoint + "/v1/completions", body, {})
         through.append(timed.ttft_s)
-        tokens = {
-            "token_ids": prompt,
-            "stream": True,
-            "sampling_params": {"temperature": 0, "max_tokens": 2, "ignore_eos": True},
-        }
-        headers = to(Audience(Purpose.GENERATION, instance.name))
-        url = instance.address + GENERATE_PATH
-        straight.append((await stream(http, url, tokens, headers)).ttft_s)
+        straight.append(await _straight_ttft_s(client, instance, f"straight-{round_}", prompt))
     return through, straight
+
+
+async def _straight_ttft_s(
+    client: InstanceClient, instance: InstanceHandle, name: str, prompt: list[int]
+) -> float:
+    """Return the time to first token of an ingress's own client, without the ingress."""
+    body = {
+        "request_id": name,
+        "token_ids": prompt,
+        "sampling_params": {"temperature": 0, "max_tokens": 2, "ignore_eos": True},
+    }
+    first_s: list[float] = []
+
+    def put(choice: Choice) -> None:
+        if choice.token_ids:
+            first_s.append(time.perf_counter())
+
+    began_s = time.perf_counter()
+    await client.stream(instance.name, instance.address, body, 0, put)
+    return first_s[0] - began_s
 
 
 @asynccontextmanager

@@ -1,22 +1,19 @@
-"""The emulated engine has no model: its executor takes a device's time (``emulated_executor``).
+"""An engine without a model, whose executor waits as long as a device would take
+(``emulated_executor``).
 
-The scheduler, its statuses and the HTTP endpoint are those of a real instance; only the forward
-pass is replaced. Its step times follow a fixed model of a device, which the scheduler's own
-predictor does not know and has to learn.
+The scheduler and its statuses are those of a real instance; only the forward pass is replaced. Step
+times follow a fixed model of a device, which the scheduler's predictor does not know and has to
+learn.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from macroserve.core.batch import BatchKind
 from macroserve.core.hybrid_cache import (
@@ -45,13 +42,7 @@ from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.tokens import (
-    GENERATE_PATH,
-    Choice,
-    RefusedError,
-    Stopped,
-    TokenReader,
-)
+from macroserve.engine.tokens import Choice, RefusedError, Stopped, TokenReader
 
 # What is emulated: Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
 EMULATED_MODEL = ModelShape(
@@ -132,7 +123,7 @@ class EmulatedEngine:
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
             cache.record if cache else None,
         )
-        # Until its cell says that somebody is there to take it.
+        # Until its cell says that another instance would take the requests.
         self._policy.let_offload(False)
         self._work = asyncio.Event()
         self._sender = StatusSender(None)
@@ -140,14 +131,12 @@ class EmulatedEngine:
         self._num_probes = 0
         self._loop: asyncio.Task[None] | None = None
 
-    # -- what an instance server needs
-
     async def start(self, status_path: str | None = None) -> Starlette:
         self._sender = StatusSender(status_path)
         self._heart = heart = Heart(self._sender, lambda: self.num_unfinished)
         self._loop = asyncio.create_task(self._run(heart))
         self._push_status()
-        return Starlette(routes=[Route(GENERATE_PATH, self._generate, methods=["POST"])])
+        return Starlette()
 
     @property
     def shape(self) -> EngineShape:
@@ -163,10 +152,28 @@ class EmulatedEngine:
         return len(self._executor.streams)
 
     async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
+        now = self._clock()
         try:
-            return self._submit(msgspec.convert(body, GenerateBody), reader)
+            given = msgspec.convert(body, GenerateBody)
+            args = given.sampling_params.extra_args
+            tag = RequestTag.from_args(args, given.request_id, self._settings.slo)
         except msgspec.MsgspecError as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        if given.request_id in self._executor.streams:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
+        sizes = (len(given.token_ids), given.sampling_params.max_tokens)
+        request = tag.to_request(given.request_id, *sizes, now)
+        self._executor.add(given, reader)
+        if refusal := self._policy.add_request(request, now):
+            self._executor.remove(given.request_id)
+            raise RefusedError(HTTPStatus.BAD_REQUEST, refusal)
+        self._work.set()
+        self._push_status()
+
+        async def leave() -> None:
+            self._remove(given.request_id)
+
+        return leave
 
     async def end_stopped(self, stopped: Stopped) -> None:
         self._end(stopped.request_id, "stop")
@@ -175,7 +182,7 @@ class EmulatedEngine:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
         now = self._clock()
-        reader = _QueueReader()
+        reader = _ProbeReader()
         self._executor.add(GenerateBody([1], name, SamplingFields(max_tokens=1)), reader)
         refusal = self._policy.add_request(
             Request(name, now, 1, 1, self._settings.slo, probe=True), now
@@ -183,7 +190,7 @@ class EmulatedEngine:
         assert refusal is None, refusal
         self._work.set()
         try:
-            await reader.choices.get()
+            await reader.generated.wait()
         finally:
             self._remove(name)
 
@@ -198,39 +205,6 @@ class EmulatedEngine:
             self._loop.cancel()
         if self._heart is not None:
             self._heart.stop()
-
-    # -- the endpoint
-
-    async def _generate(self, http: HttpRequest) -> Response:
-        reader = _QueueReader()
-        try:
-            body = msgspec.json.decode(await http.body(), type=GenerateBody)
-            leave = self._submit(body, reader)
-        except msgspec.MsgspecError as error:
-            return _refused(str(error))
-        except RefusedError as refusal:
-            return _refused(refusal.message)
-        return _StreamReply(reader, leave)
-
-    def _submit(self, body: GenerateBody, reader: TokenReader) -> Leave:
-        now = self._clock()
-        args = body.sampling_params.extra_args
-        tag = RequestTag.from_args(args, body.request_id, self._settings.slo)
-        sizes = (len(body.token_ids), body.sampling_params.max_tokens)
-        request = tag.to_request(body.request_id, *sizes, now)
-        if body.request_id in self._executor.streams:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
-        self._executor.add(body, reader)
-        if refusal := self._policy.add_request(request, now):
-            self._executor.remove(body.request_id)
-            raise RefusedError(HTTPStatus.BAD_REQUEST, refusal)
-        self._work.set()
-        self._push_status()
-
-        async def leave() -> None:
-            self._remove(body.request_id)
-
-        return leave
 
     def _end(self, request_id: str, finish_reason: str, stop_reason: str | None = None) -> None:
         """End a stream before its last token."""
@@ -270,42 +244,12 @@ class EmulatedEngine:
         self._sender.send(self._policy.status(self._clock()))
 
 
-class _QueueReader:
-    """The reader keeps choices until they are taken."""
-
+class _ProbeReader:
     def __init__(self) -> None:
-        self.choices: asyncio.Queue[Choice] = asyncio.Queue()
+        self.generated = asyncio.Event()
 
     def put(self, choice: Choice) -> None:
-        self.choices.put_nowait(choice)
+        self.generated.set()
 
     def fail(self, message: str) -> None:
         raise AssertionError(f"nothing fails here: {message}")
-
-
-class _StreamReply(StreamingResponse):
-    """The reply sends server-sent events. However it ends, also before the first event, its request
-    leaves the engine."""
-
-    def __init__(self, reader: _QueueReader, leave: Leave) -> None:
-        super().__init__(self._events(reader), media_type="text/event-stream")
-        self._leave = leave
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._leave()
-
-    @staticmethod
-    async def _events(reader: _QueueReader) -> AsyncIterator[bytes]:
-        finish_reason = None
-        while finish_reason is None:
-            choice = await reader.choices.get()
-            yield b"data: " + msgspec.json.encode({"choices": [choice]}) + b"\n\n"
-            finish_reason = choice.finish_reason
-        yield b"data: [DONE]\n\n"
-
-
-def _refused(message: str) -> Response:
-    return JSONResponse({"error": {"message": message}}, status_code=400)

@@ -1,4 +1,4 @@
-"""An instance server needs this interface of an engine, whichever executor is inside."""
+"""The interface of an engine for its instance server, whichever executor is inside."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from macroserve.engine.tokens import Stopped, TokenReader
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
-    """A started engine has this shape."""
+    """Sizes and caches of a started engine."""
 
     num_blocks: int
     """Blocks of the KV cache."""
@@ -32,15 +32,16 @@ class EngineShape:
 
 
 Leave = Callable[[], Awaitable[None]]
-"""A function ends a request that has not ended: its reader is gone."""
+"""Function that ends a request whose reader is gone; ignored if it has ended."""
 
 
 class Engine(Protocol):
-    """An engine is started once and stopped once; ``app`` serves ``POST
-    /inference/v1/generate``."""
+    """An engine, which is started once and stopped once."""
 
     async def start(self, status_path: str | None = None) -> Starlette:
-        """Start the engine; return the application once the engine has generated its first token.
+        """Start the engine; return once it has generated its first token.
+
+        The application has the engine's handlers of exceptions and no route yet.
 
         status_path: path of the datagram socket that receives statuses and heartbeats (see
             ``status``).
@@ -65,12 +66,12 @@ class Engine(Protocol):
 
         body: vLLM's ``GenerateRequest`` as JSON values.
 
-        Raises RefusedError where the request cannot be served.
+        Raises RefusedError if the request cannot be served.
         """
         ...
 
     async def end_stopped(self, stopped: Stopped) -> None:
-        """End a request whose text has met a stop string; ignore one that has ended."""
+        """End a request whose text has met a stop string, unless it has ended."""
         ...
 
     async def probe(self) -> None:

@@ -1,9 +1,10 @@
-"""An ingress receives the tokens of all its streams at an instance over one connection.
+"""The protocol between an ingress and an instance: one connection with the tokens of all streams.
 
-``GET FRAMES_PATH`` opens the connection; its answer is an endless row of frames. ``POST CALL_PATH``
-starts a stream and answers 200, or says why not; ``POST CANCEL_PATH`` ends streams. Bodies and
-frames are msgpack. An instance sends at most one frame a step, with the tokens that the step made
-of all streams of the connection, and an empty frame when it has been silent.
+``GET FRAMES_PATH`` opens the connection; its answer is an endless sequence of frames. ``POST
+CALL_PATH`` starts a stream and answers 200 or an error; ``POST CANCEL_PATH`` ends streams. Bodies
+and frames are msgpack. An instance sends at most one frame per step, with the tokens that the step
+generated for all streams of the connection, and an empty frame after INTERVAL_S of silence, so that
+a broken path differs from a long queue.
 """
 
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from macroserve.engine.tokens import Choice, Logprobs, PromptLogprobs, StreamError
+from macroserve.engine.tokens import Choice, Logprobs, PromptLogprobs
 
 FRAMES_PATH = "/macroserve/frames"
 CALL_PATH = "/macroserve/generate"
@@ -21,13 +22,14 @@ CANCEL_PATH = "/macroserve/cancel"
 
 CONNECTION_HEADER = "X-Macroserve-Connection"
 """Header of ``GET FRAMES_PATH`` with the connection's id, which the ingress draws at random."""
+INTERVAL_S = 1.0
 MAX_FRAME_BYTES = 64 << 20
-"""A frame, or a call, has at most so many bytes."""
+"""Maximum size of a frame or a call."""
 _LENGTH_BYTES = 4
 
 
 class Item(msgspec.Struct, array_like=True):
-    """An item has the tokens that one stream has got since the frame before."""
+    """Tokens of one stream since the previous frame."""
 
     stream: int
     """Number of the stream on its connection."""
@@ -35,7 +37,8 @@ class Item(msgspec.Struct, array_like=True):
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None
-    error: StreamError | None = None
+    error: str | None = None
+    """Reason why the request failed in the engine."""
     num_cached: int = 0
     prompt_logprobs: PromptLogprobs | None = None
 
@@ -52,7 +55,7 @@ class Item(msgspec.Struct, array_like=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call starts a stream."""
+    """Body of ``POST CALL_PATH``, which starts a stream."""
 
     connection: str
     stream: int
@@ -60,12 +63,12 @@ class Call(msgspec.Struct, frozen=True):
     """The prompt as unsigned 32-bit integers, little-endian: a list of 32,000 takes milliseconds to
     encode and to decode, in which no token moves."""
     request: dict[str, Any]
-    """Further fields of vLLM's ``GenerateRequest``, as JSON values; only ``features``, the images
-    of the prompt, are bytes."""
+    """Other fields of vLLM's ``GenerateRequest`` as JSON values, but for ``features``, the images
+    of the prompt, which are bytes."""
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """The client of these streams has left."""
+    """Body of ``POST CANCEL_PATH``: the clients of these streams have left."""
 
     connection: str
     streams: list[int]
@@ -85,9 +88,9 @@ def pack(token_ids: Iterable[int]) -> bytes:
 
 
 def unpack(data: bytes) -> list[int]:
-    """Return the token ids. Raises ValueError unless there are whole ones, at least one."""
+    """Return the token ids. Raises ValueError if there is none or one is cut."""
     if not data or len(data) % 4:
-        raise ValueError(f"{len(data)} bytes are no token ids of four bytes each")
+        raise ValueError(f"{len(data)} bytes are not token ids of four bytes each")
     return _little_endian(array("I", data)).tolist()
 
 
@@ -98,7 +101,7 @@ def _little_endian(ids: "array[int]") -> "array[int]":
 
 
 def frames(items: Sequence[Item]) -> Iterator[bytes]:
-    """Yield the items as one frame, or as several where one would be too large."""
+    """Yield the items as one frame, or as several if one would be too large."""
     data = _encode(items)
     if len(data) > MAX_FRAME_BYTES and len(items) > 1:
         middle = len(items) // 2
@@ -109,7 +112,7 @@ def frames(items: Sequence[Item]) -> Iterator[bytes]:
 
 
 class FrameParser:
-    """The parser turns the bytes of a connection, cut anywhere, into frames."""
+    """Parser of a connection's bytes, which may be cut anywhere."""
 
     def __init__(self) -> None:
         self._data = bytearray()

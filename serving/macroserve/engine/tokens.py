@@ -1,24 +1,18 @@
-"""An ingress sends tokens to an instance and receives tokens.
+"""Requests and choices between an ingress and an instance, in tokens (see ``token_frames`` for how
+they travel)."""
 
-The instance speaks vLLM's ``POST /inference/v1/generate``: a JSON body in, server-sent events out,
-one ``TokenChunk`` each. This module is the client's half, without vLLM.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from macroserve.api.sse import SseParser
-
-GENERATE_PATH = "/inference/v1/generate"
 STOPPED_PATH = "/macroserve/stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class StopStringMet:
-    """The message of a cancellation ends a stream because its text has met a stop string."""
+    """Message of a cancellation: the stream's text has met a stop string."""
 
     num_tokens: int
     """Tokens of the whole stream; the last of them completed the stop string."""
@@ -30,7 +24,7 @@ def stop_string_met(end: BaseException) -> StopStringMet | None:
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The body of ``POST STOPPED_PATH`` ends a request whose text has met a stop string."""
+    """Body of ``POST STOPPED_PATH``, which ends a request whose text has met a stop string."""
 
     request_id: str
     """The id in the request's own body."""
@@ -40,7 +34,7 @@ class Stopped(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """An ingress asks for one sequence."""
+    """A request for one sequence."""
 
     request_id: str
     token_ids: tuple[int, ...]
@@ -76,8 +70,8 @@ class Logprobs(msgspec.Struct, frozen=True):
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True):
-    """The logprobs have a row for each token of a prompt but the first: that token, then the
-    likeliest ones. All numbers are little-endian and of four bytes."""
+    """Logprobs of a prompt, with a row for each token but the first: that token, then the likeliest
+    ones. All numbers are little-endian and of four bytes."""
 
     token_ids: bytes
     """Integers."""
@@ -98,66 +92,36 @@ class Choice(msgspec.Struct, frozen=True):
     """With the first tokens, where they were asked for."""
 
 
-class StreamError(msgspec.Struct, frozen=True):
-    message: str = ""
-    code: int = 500
-
-
-class TokenChunk(msgspec.Struct, frozen=True):
-    """A token chunk is one event of the stream, with at most one choice, since every request has
-    ``n`` = 1."""
-
-    choices: tuple[Choice, ...] = ()
-    error: StreamError | None = None
-
-
-_chunk_decoder = msgspec.json.Decoder(TokenChunk)
-_DONE = b"[DONE]"
-
-
-class EventParser:
-    """An event parser turns the bytes of a stream, cut anywhere, into token chunks."""
-
-    def __init__(self) -> None:
-        self._sse = SseParser()
-
-    def feed(self, data: bytes) -> Iterable[TokenChunk]:
-        """Yield the events that end in ``data``; raise msgspec.DecodeError on malformed ones."""
-        for payload in self._sse.feed(data):
-            if payload != _DONE:
-                yield _chunk_decoder.decode(payload)
-
-
 Put = Callable[[Choice], None]
-"""A function takes the choices of one stream as they come: a task for each stream, woken by each of
-its tokens, would cost as much CPU as all else that a token meets."""
+"""Consumer of one stream's choices, called as they come: a task per stream, woken by each of its
+tokens, would double the CPU time of a token."""
 
 
 class TokenStreamer(Protocol):
-    """A streamer turns a ``TokenRequest`` into tokens; the ingress's dispatcher implements it."""
+    """Source of a request's tokens; the ingress's dispatcher implements it."""
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
-        """Stream the tokens of a request until its end, which the last choice tells.
+        """Stream the tokens of a request until its last choice, which has a finish reason.
 
-        Raises ``RefusedError`` where no such choice comes.
+        Raises RefusedError if the request ends without one.
         """
         ...
 
 
 class TokenReader(Protocol):
-    """A reader takes the tokens of one request in an instance."""
+    """Consumer of one request's tokens in an instance."""
 
     def put(self, choice: Choice) -> None:
         """Take a choice. None comes after one with a finish reason."""
         ...
 
     def fail(self, message: str) -> None:
-        """End the request, which has failed."""
+        """End the request as failed."""
         ...
 
 
 class RefusedError(Exception):
-    """The request ends without an answer; ``status`` is the HTTP status that tells why."""
+    """The request ends without an answer; ``status`` is the HTTP status for its client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -10,18 +10,24 @@ import pytest
 from aiohttp import web
 from support.emulated_world import token_request
 from support.fake_instances import (
+    DRAINED,
+    Attempt,
     Behavior,
     Fakes,
+    Framed,
     answers,
     dies,
     dies_after_a_token,
-    ends_with,
+    ends_the_connection,
     fakes,
     good,
     hangs,
     hangs_after_a_token,
+    hangs_at_the_call,
+    refuses,
+    resets,
+    sends,
     taken_note,
-    token,
 )
 from support.slo_classes import BATCH, default_class
 
@@ -50,11 +56,16 @@ async def refusal(dispatcher: dispatch.Dispatcher, count: int = 5) -> RefusedErr
     return refused.value
 
 
-FAILED = ends_with('{"error": {"message": "Internal server error", "code": 500}}')
-
-
 @pytest.mark.parametrize(
-    "breaks", [dies, dies_after_a_token, answers(500, "{}"), FAILED, ends_with(token(1))]
+    "breaks",
+    [
+        dies,
+        dies_after_a_token,
+        answers(500, "{}"),
+        refuses(500, "{}"),
+        sends(error="Internal server error"),
+        ends_the_connection,
+    ],
 )
 async def test_request_that_breaks_instances_ends_after_three(
     breaks: Behavior, caplog: pytest.LogCaptureFixture
@@ -76,7 +87,7 @@ async def test_request_that_breaks_instances_ends_after_three(
 
 
 async def test_grammar_without_a_way_on_ends_after_one_attempt() -> None:
-    dead_end = ends_with(token(8, '"abort"', f'"{DEAD_END}"'))
+    dead_end = sends(8, finish="abort", stop=DEAD_END)
     async with fakes(a=dead_end, b=good) as world:
         refused = await refusal(world.dispatcher)
         assert (refused.status, world.calls) == (400, ["a"])
@@ -94,10 +105,11 @@ async def test_adapter_of_a_request_is_named_to_every_cell_and_instance(
 ) -> None:
     models: list[str | None] = []
 
-    def noted(behavior: Behavior) -> Behavior:
-        async def behave(request: web.Request) -> web.StreamResponse:
-            models.append((await request.json())["model"])
-            return await behavior(request)
+    def noted(behavior: Framed) -> Behavior:
+        @Framed
+        async def behave(attempt: Attempt) -> web.StreamResponse | None:
+            models.append(attempt.body["model"])
+            return await behavior.behave(attempt)
 
         return behave
 
@@ -141,8 +153,7 @@ async def test_instances_that_leave_do_not_count_as_broken() -> None:
 
 
 async def test_hand_backs_do_not_count_as_broken() -> None:
-    drained = ends_with(token(1, '"abort"', '"macroserve:drain"'))
-    async with fakes(**dict.fromkeys("abcde", drained), f=good) as world:
+    async with fakes(**dict.fromkeys("abcde", DRAINED), f=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
         assert world.metric("macroserve_reroutes_total", reason="drain") == 5
         assert not any(query.trial for query in world.directory.queries)
@@ -157,9 +168,10 @@ async def claims_the_token(request: web.Request) -> web.StreamResponse:
 async def test_request_that_waited_for_an_instance_reaches_it_with_its_whole_age() -> None:
     now, ages = 100.0, list[float]()
 
-    async def seen(request: web.Request) -> web.StreamResponse:
-        ages.append((await request.json())["sampling_params"]["extra_args"]["macroserve"]["age_s"])
-        return await good(request)
+    @Framed
+    async def seen(attempt: Attempt) -> web.StreamResponse | None:
+        ages.append(attempt.body["sampling_params"]["extra_args"]["macroserve"]["age_s"])
+        return await good.behave(attempt)
 
     async with fakes(clock=lambda: now, a=seen) as world:
         member = world.directory.members.pop("a")
@@ -173,12 +185,6 @@ async def test_request_that_waited_for_an_instance_reaches_it_with_its_whole_age
         assert len(await tokens(world.dispatcher)) == 5
     assert ages == [7.0]
     assert [query.age_s for query in world.directory.queries] == [0.0, 0.0]
-
-
-async def test_proved_refusal_is_the_clients_and_is_not_tried_elsewhere() -> None:
-    async with fakes(a=answers(400, '{"error": {"message": "too long"}}'), b=good) as world:
-        assert str(await refusal(world.dispatcher)) == "too long"
-    assert world.calls == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -228,14 +234,13 @@ async def test_unreachable_instances_are_tried_ever_more_slowly_and_for_a_bounde
 
 
 async def test_proved_refusal_is_the_clients_fault_and_is_not_tried_again() -> None:
-    refuses = answers(400, '{"error": {"message": "too long"}}')
-    async with fakes(a=refuses, b=good) as world:
+    async with fakes(a=refuses(400, '{"error": {"message": "too long"}}'), b=good) as world:
         refused = await refusal(world.dispatcher)
     assert (refused.status, refused.message) == (400, "too long")
     assert world.calls == ["a"]
 
 
-@pytest.mark.parametrize("silent", [hangs, hangs_after_a_token])
+@pytest.mark.parametrize("silent", [hangs, hangs_at_the_call, hangs_after_a_token])
 async def test_silent_instance_is_left_and_avoided(silent: Behavior) -> None:
     async with fakes(silence_s=0.2, a=silent, b=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
@@ -247,10 +252,11 @@ async def test_silent_instance_is_left_and_avoided(silent: Behavior) -> None:
 async def test_time_in_a_queue_is_not_time_without_an_instance() -> None:
     now = 0.0
 
-    async def drained_after_long(request):
+    @Framed
+    async def drained_after_long(attempt: Attempt) -> web.StreamResponse | None:
         nonlocal now
         now += 500.0
-        return await ends_with(token(1, '"abort"', '"macroserve:drain"'))(request)
+        return await DRAINED.behave(attempt)
 
     async with fakes(clock=lambda: now, a=drained_after_long, b=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
@@ -298,7 +304,7 @@ async def test_instance_is_not_told_of_a_client_that_leaves() -> None:
         assert world.metric("macroserve_requests_total", outcome="cancelled") == 1
 
 
-@pytest.mark.parametrize("answer", [hangs, dies, answers(500, "{}"), taken_note])
+@pytest.mark.parametrize("answer", [hangs, resets, answers(500, "{}"), taken_note])
 async def test_notice_of_a_stop_string_is_given_up_in_time(
     answer: Behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,9 +320,10 @@ async def test_notice_of_a_stop_string_is_given_up_in_time(
 async def test_request_of_a_class_takes_its_targets_to_cell_and_instance() -> None:
     tags: list[dict[str, object]] = []
 
-    async def keeps_the_tag(request: web.Request) -> web.StreamResponse:
-        tags.append((await request.json())["sampling_params"]["extra_args"]["macroserve"])
-        return await good(request)
+    @Framed
+    async def keeps_the_tag(attempt: Attempt) -> web.StreamResponse | None:
+        tags.append(attempt.body["sampling_params"]["extra_args"]["macroserve"])
+        return await good.behave(attempt)
 
     async with fakes(a=dies, b=keeps_the_tag) as world:
         with in_class(BATCH):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.emulated_world import World, expected_tokens, running, token_request
-from support.fake_instances import Behavior, dies, dies_after_a_token, ends_with, fakes, good, token
+from support.fake_instances import DRAINED, Behavior, dies, dies_after_a_token, fakes, good
 from support.migration import migrate
 from support.route_queries import route_query
 
@@ -153,9 +153,6 @@ async def test_stream_whose_instance_dies_goes_on_in_the_cell_that_has_its_promp
             return (await world.status("c")).finished == 1
 
         await world.until(counted)
-
-
-DRAINED = ends_with(token(1, '"abort"', '"macroserve:drain"'))
 
 
 @pytest.mark.parametrize("ends", [dies, dies_after_a_token, DRAINED], ids=["dies", "late", "drain"])

@@ -28,7 +28,7 @@ NOT_PUBLIC = {
     "/v1/responses/render": "work for other servers' engines",
     "/v1/chat/completions/derender": "work for other servers' engines",
     "/v1/completions/derender": "work for other servers' engines",
-    "/inference/v1/generate": "tokens in, tokens out: from ingress to instance only",
+    "/inference/v1/generate": "tokens in, tokens out: the instances' work",
     "/inference/v1/abort_requests": "an order to the engine",
     "/openapi.json": "no documentation is served",
     "/docs": "no documentation is served",

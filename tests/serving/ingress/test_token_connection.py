@@ -9,11 +9,11 @@ from support.framed_instance import NAME, FramedInstance, client, framed_instanc
 from support.iterated import iterated
 
 from macroserve.core.batch import HandBackReason
-from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH
+from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH, INTERVAL_S
 from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError, StopStringMet
-from macroserve.serving.http import keep_alive
 from macroserve.serving.ingress import token_connection
 from macroserve.serving.ingress.attempt import (
+    SILENCE_S,
     BrokenError,
     HandedBackError,
     InstanceClient,
@@ -237,7 +237,7 @@ async def test_instance_without_a_token_for_long_is_not_silent(
         await asyncio.wait([task], timeout=1.5)
         sequence.put(3, finish="length")
         assert await task == [3]
-    assert keep_alive.INTERVAL_S < 10
+    assert INTERVAL_S < SILENCE_S
 
 
 async def test_instance_that_stops_lets_streams_end_and_takes_no_other(

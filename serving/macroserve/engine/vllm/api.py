@@ -1,4 +1,4 @@
-"""vLLM's own routers make the HTTP applications: text for the ingress, tokens for the instance."""
+"""HTTP applications from vLLM's own parts: text for the ingress, tokens for the instance."""
 
 from argparse import Namespace
 
@@ -9,7 +9,6 @@ from vllm.entrypoints.generate.api_router import register_generate_api_routers
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.openai.models.api_router import attach_router as attach_models
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
-from vllm.entrypoints.scale_out.token_in_token_out.api_router import router as tokens_router
 from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
 from vllm.entrypoints.serve.middleware.x_request_id import XRequestIdMiddleware
 from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_tokenize
@@ -48,12 +47,10 @@ def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
 
 
 async def tokens_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
-    """Build vLLM's token-in, token-out endpoint over ``engine``."""
+    """Build an application whose state has vLLM's token-in, token-out handler over ``engine``."""
     args = _arguments(settings)
     args.tokens_only = True
-    app = await _app(engine, args)
-    app.include_router(tokens_router)
-    return app
+    return await _app(engine, args)
 
 
 async def _app(engine: EngineClient, args: Namespace) -> FastAPI:

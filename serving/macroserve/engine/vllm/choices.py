@@ -1,7 +1,6 @@
-"""vLLM's token endpoint without its stream of events: checks are vLLM's own, tokens come as they
-are.
+"""vLLM's token endpoint without HTTP and events: vLLM checks requests, a reader gets the choices.
 
-Its events cost more CPU than all else that a token meets in the instance's server.
+Events would cost more CPU time than everything else that handles a token in the instance's server.
 """
 
 import asyncio
@@ -48,13 +47,13 @@ LEAST_LOGPROB = -9999.0
 
 
 class ServingChoices(ServingTokens):
-    """The endpoint's handler passes choices to a reader where vLLM's yields events."""
+    """The endpoint's handler, which passes choices to a reader instead of yielding events."""
 
     _llm: AsyncLLM
 
     @classmethod
     def of(cls, state: State) -> Self:
-        """Return a handler with the parts of the one that an application has."""
+        """Return a handler made of the application's own one."""
         handler = cls.__new__(cls)
         for name, value in vars(state.serving_tokens).items():
             setattr(handler, name, value)
@@ -64,7 +63,7 @@ class ServingChoices(ServingTokens):
         return handler
 
     async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
-        """Check a request and start it. Raises RefusedError where vLLM would answer with an
+        """Check a request and start it. Raises RefusedError if vLLM would answer with an
         error."""
         try:
             seen = await _seen(body)

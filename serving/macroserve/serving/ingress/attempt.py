@@ -1,14 +1,12 @@
 """Attempt a request at one instance: stream its tokens, and classify how a failed attempt ended.
 
-Instances send a sign of life every second while a stream is open (``keep_alive``). A path that is
-silent for SILENCE_S is broken, however long the queue may be.
+Instances send a frame at least every INTERVAL_S. A path that is silent for SILENCE_S is broken,
+however long the queue may be.
 """
 
 import asyncio
 import contextlib
 import socket
-from collections import defaultdict
-from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
 
@@ -20,32 +18,25 @@ from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.core.batch import HandBackReason
 from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX
+from macroserve.engine.token_frames import INTERVAL_S
 from macroserve.engine.tokens import (
-    GENERATE_PATH,
     STOPPED_PATH,
     Choice,
-    EventParser,
     Put,
     RefusedError,
     Stopped,
     stop_string_met,
 )
-from macroserve.serving.http import keep_alive
-from macroserve.serving.ingress.token_connection import (
-    ConnectionEndedError,
-    NoFramesError,
-    Tell,
-    TokenConnection,
-)
+from macroserve.serving.ingress.token_connection import ConnectionEndedError, TokenConnection
 from macroserve.serving.security.calls import UnprovedError, session, to
 from macroserve.serving.security.key_source import LiveKeys
 
 CONNECT_TIMEOUT_S = 2.0
-SILENCE_S = 10 * keep_alive.INTERVAL_S
-"""Ten missed signs of life: a busy machine delays one or two, and what is left of the 15 s that a
-stream may pause in a partition is enough to begin anew elsewhere."""
+SILENCE_S = 10 * INTERVAL_S
+"""Ten missed frames: a busy machine delays one or two, and of the 15 s that a stream may pause in a
+partition enough is left to continue elsewhere."""
 STOPPED_TIMEOUT_S = 1.0
-"""For the notice of a stop string: its client has the answer already, only metrics wait for it."""
+"""For the notice of a stop string: only metrics wait for it, as its client has the answer."""
 KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
 
 
@@ -53,7 +44,7 @@ UNREACHABLE = (UnprovedError, aiohttp.ClientConnectorError, aiohttp.ConnectionTi
 
 
 class HandedBackError(Exception):
-    """The instance gave the request up."""
+    """The instance handed the request back."""
 
     def __init__(self, reason: HandBackReason) -> None:
         super().__init__(reason)
@@ -61,12 +52,11 @@ class HandedBackError(Exception):
 
 
 class UnreachableError(Exception):
-    """The instance did not take the request in, or something that does not prove to be the
-    instance is at its address."""
+    """The instance did not accept the request, or its address does not prove to be the instance."""
 
 
 class BrokenError(Exception):
-    """The instance took the request in, and died, hung or failed before its end."""
+    """The instance accepted the request, and died, hung or failed before its end."""
 
 
 class SilentError(BrokenError):
@@ -74,14 +64,13 @@ class SilentError(BrokenError):
 
 
 class InstanceClient:
-    """The client streams tokens from instances and owns all connections to them."""
+    """A client of all instances, which owns the connections to them."""
 
     def __init__(self, keys: LiveKeys, silence_s: float) -> None:
         self._keys = keys
         self._timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s
         )
-        self._open: defaultdict[str, set[aiohttp.ClientResponse]] = defaultdict(set)
         self._connections: dict[str, TokenConnection] = {}
         self._connecting: dict[str, asyncio.Task[TokenConnection]] = {}
         self._http: aiohttp.ClientSession | None = None
@@ -103,35 +92,34 @@ class InstanceClient:
     @property
     def streaming(self) -> frozenset[str]:
         """Return the names of the instances that stream at present."""
-        framed = {name for name, found in self._connections.items() if found.has_streams}
-        return frozenset(name for name, responses in self._open.items() if responses) | framed
+        return frozenset(name for name, found in self._connections.items() if found.has_streams)
 
     def break_off(self, instance: str) -> None:
         """End all streams from an instance; each raises BrokenError."""
-        for response in list(self._open.pop(instance, ())):
-            response.close()
         if connection := self._connections.pop(instance, None):
             connection.break_off()
 
     async def stream(
         self, instance: str, address: str, body: dict[str, Any], num_earlier: int, put: Put
     ) -> None:
-        """Pass the choices on as they come, until the last; one without tokens among them, when the
-        instance has taken the request in. Raises HandedBackError, UnreachableError, BrokenError or
+        """Pass on choices as they come, until the last; among them one without tokens once the
+        instance has accepted the request. Raises HandedBackError, UnreachableError, BrokenError or
         RefusedError.
 
         body: vLLM's ``GenerateRequest``.
         num_earlier: number of the stream's tokens from other instances.
         """
 
-        async def tell(end: asyncio.CancelledError) -> None:
+        async def on_cancel(end: asyncio.CancelledError) -> None:
             if met := stop_string_met(end):
                 num_tokens = max(0, met.num_tokens - num_earlier)
                 stopped = Stopped(body["request_id"], num_tokens)
-                await self._tell_stopped(instance, address, stopped)
+                await self._report_stopped(instance, address, stopped)
 
+        request = {name: value for name, value in body.items() if name != "token_ids"}
         try:
-            last = await self._streamed(instance, address, body, put, tell)
+            connection = await self._connected(instance, address)
+            last = await connection.stream(body["token_ids"], request, put, on_cancel)
             _check_ended(last)
             put(last)
         except UNREACHABLE as error:
@@ -143,21 +131,9 @@ class InstanceClient:
         except ConnectionEndedError as error:
             raise BrokenError(str(error)) from error
 
-    async def _streamed(
-        self, instance: str, address: str, body: dict[str, Any], put: Put, tell: Tell
-    ) -> Choice:
-        """Pass on the choices of a request but for the last, which is returned; over the connection
-        to the instance where it has one."""
-        try:
-            connection = await self._connected(instance, address)
-        except NoFramesError:
-            return await self._events(instance, address, body, put, tell)
-        request = {name: value for name, value in body.items() if name != "token_ids"}
-        return await connection.stream(body["token_ids"], request, put, tell)
-
     async def _connected(self, instance: str, address: str) -> TokenConnection:
-        """Return the connection to an instance. Streams that want the same one wait for one try
-        together, and fail together."""
+        """Return the connection to an instance. Streams that need the same one share one attempt,
+        and fail together."""
         connection = self._connections.get(instance)
         if connection is not None and connection.open and connection.address == address:
             return connection
@@ -174,39 +150,14 @@ class InstanceClient:
         self._connections[instance] = connection
         return connection
 
-    async def _events(
-        self, instance: str, address: str, body: dict[str, Any], put: Put, tell: Tell
-    ) -> Choice:
-        """Do what ``_streamed`` does at an instance that sends no frames but an event each."""
-        async with self._session.post(
-            address + GENERATE_PATH,
-            data=msgspec.json.encode(body),
-            headers={
-                "Content-Type": "application/json",
-                **to(Audience(Purpose.GENERATION, instance)),
-            },
-            allow_redirects=False,
-        ) as response:
-            await _check(response)
-            put(Choice())
-            try:
-                async for choice in self._choices(response, instance):
-                    if choice.finish_reason:
-                        return choice
-                    put(choice)
-            except asyncio.CancelledError as end:
-                await tell(end)
-                raise
-        raise BrokenError("the stream ended early")
-
     @property
     def _session(self) -> aiohttp.ClientSession:
         assert self._http is not None, "the client is not started"
         return self._http
 
-    async def _tell_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
-        """Let the instance count the request as ended. When its stream is just closed, the request
-        is one whose client has left, which no metric of vLLM counts."""
+    async def _report_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
+        """Have the instance count the request as ended. If its stream just closed, it would be one
+        whose client has left, which no metric of vLLM counts."""
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(STOPPED_TIMEOUT_S):
                 async with self._session.post(
@@ -216,21 +167,6 @@ class InstanceClient:
                     allow_redirects=False,
                 ):
                     pass
-
-    async def _choices(
-        self, response: aiohttp.ClientResponse, instance: str
-    ) -> AsyncIterator[Choice]:
-        self._open[instance].add(response)
-        try:
-            parser = EventParser()
-            while data := await response.content.readany():
-                for chunk in parser.feed(data):
-                    if chunk.error is not None:
-                        raise BrokenError(chunk.error.message)
-                    for choice in chunk.choices:
-                        yield choice
-        finally:
-            self._open[instance].discard(response)
 
 
 def _guarded_socket(address: AddrInfoType) -> socket.socket:
@@ -250,8 +186,8 @@ def _guarded_socket(address: AddrInfoType) -> socket.socket:
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
-    """Raise the error of a refusal: a fault of the request ends it, one of the instance sends it
-    elsewhere."""
+    """Raise the error of a refusal: a fault of the request ends it, one of the instance reroutes
+    it."""
     if response.status == HTTPStatus.OK:
         return
     text = await response.text()

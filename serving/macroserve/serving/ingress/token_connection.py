@@ -1,6 +1,6 @@
-"""The ingress's connection to an instance, over which the tokens of all its streams come.
+"""An ingress's connection to an instance, which carries the tokens of all their streams.
 
-See ``engine.token_frames`` for what travels.
+``engine.token_frames`` describes the protocol.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import itertools
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -34,23 +33,17 @@ from macroserve.serving.security.calls import to
 
 CANCEL_TIMEOUT_S = 2.0
 IDLE_S = 30.0
-"""A connection without streams is closed after this time: it would wake both ends each second."""
+"""Time after which a connection without streams is closed: it would wake both ends each second."""
 
-
-Tell = Callable[[asyncio.CancelledError], Awaitable[None]]
-
-
-class NoFramesError(Exception):
-    """The instance is of a version that sends no frames."""
+OnCancel = Callable[[asyncio.CancelledError], Awaitable[None]]
 
 
 class ConnectionEndedError(Exception):
-    """The instance ended the connection before the ends of its streams."""
+    """The instance closed the connection before its streams ended."""
 
 
 class _Stream:
-    """A stream passes its choices on; the last one, or what ended the stream instead, is its
-    ``end``."""
+    """Choices of one request. ``end`` is the last choice, or the error that ended the stream."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
@@ -61,7 +54,7 @@ class _Stream:
             return
         try:
             if item.error is not None:
-                raise ConnectionEndedError(item.error.message)
+                raise ConnectionEndedError(item.error)
             if item.finish_reason is None:
                 self._put(item.choice)
             else:
@@ -76,7 +69,7 @@ class _Stream:
 
 
 class TokenConnection:
-    """The connection passes the tokens of each of its streams on as they come.
+    """A connection to one instance.
 
     http: a session of ``calls.session`` whose reads time out when the instance is silent.
     check: raises the error of an answer that is no success.
@@ -110,15 +103,13 @@ class TokenConnection:
         return bool(self._streams)
 
     async def start(self) -> None:
-        """Connect. Raises NoFramesError, the errors of ``check``, or aiohttp.ClientError."""
+        """Connect. Raises the errors of ``check``, or aiohttp.ClientError."""
         response = await self._http.get(
             self.address + FRAMES_PATH,
             headers={CONNECTION_HEADER: self._name, **self._headers},
             allow_redirects=False,
         )
         try:
-            if response.status == HTTPStatus.NOT_FOUND:
-                raise NoFramesError
             await self._check(response)
         except BaseException:
             response.close()
@@ -132,15 +123,15 @@ class TokenConnection:
         self._end(error or ConnectionEndedError("the streams were broken off"))
 
     async def stream(
-        self, token_ids: list[int], request: dict[str, Any], put: Put, tell: Tell
+        self, token_ids: list[int], request: dict[str, Any], put: Put, on_cancel: OnCancel
     ) -> Choice:
-        """Pass the choices of a request on but for the last, which is returned; one without tokens
-        among them, when the instance has taken the request in. Raises the errors of ``check``,
-        ConnectionEndedError, and whatever ended the connection.
+        """Pass on all choices of a request but the last, which is returned; among them one without
+        tokens once the instance has accepted the request. Raises the errors of ``check``,
+        ConnectionEndedError, or the error that ended the connection.
 
-        request: the fields of vLLM's ``GenerateRequest`` but for the tokens.
-        tell: called when the stream is cancelled, before the instance hears that its reader is
-            gone.
+        request: fields of vLLM's ``GenerateRequest`` except the tokens.
+        on_cancel: called when the stream is cancelled, before the cancellation reaches the
+            instance.
         """
         number = next(self._numbers)
         self._streams[number] = stream = _Stream(put)
@@ -151,21 +142,21 @@ class TokenConnection:
             ) as response:
                 await self._check(response)
             put(Choice())
-            # Shielded, so that an end that comes while the stream is cancelled is still taken.
+            # Shielded, so that an end that comes during a cancellation still counts.
             return await asyncio.shield(stream.end)
         except asyncio.CancelledError as end:
-            await tell(end)
+            await on_cancel(end)
             raise
         finally:
             del self._streams[number]
             self._idle_since_s = time.monotonic()
             if stream.end.done():
-                stream.end.exception()  # seen, whether or not it was raised
+                stream.end.exception()  # retrieved, so that asyncio does not log it
             elif self.open:
                 self._cancel(number)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
-        """Pass on what comes for the streams, until the connection ends."""
+        """Pass on items to the streams until the connection ends."""
         parser = FrameParser()
         error: Exception = ConnectionEndedError("the connection ended early")
         try:
@@ -185,7 +176,7 @@ class TokenConnection:
         if stream := self._streams.get(item.stream):
             stream.take(item)
         elif item.finish_reason is None and item.error is None:
-            # The notice that its client has left was lost, or came before the request.
+            # The cancellation was lost, or arrived before the call.
             self._cancel(item.stream)
 
     @property
@@ -199,10 +190,10 @@ class TokenConnection:
     def _cancel(self, number: int) -> None:
         if number not in self._cancelling:
             self._cancelling.add(number)
-            self._tasks.add(task := asyncio.create_task(self._tell_cancelled(number)))
+            self._tasks.add(task := asyncio.create_task(self._post_cancel(number)))
             task.add_done_callback(self._tasks.discard)
 
-    async def _tell_cancelled(self, number: int) -> None:
+    async def _post_cancel(self, number: int) -> None:
         try:
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 async with asyncio.timeout(CANCEL_TIMEOUT_S):

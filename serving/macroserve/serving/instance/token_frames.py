@@ -1,4 +1,4 @@
-"""An instance sends tokens to its ingresses in frames: see ``engine.token_frames``."""
+"""An instance's side of the protocol of ``engine.token_frames``."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from macroserve.engine.token_frames import (
     CANCEL_PATH,
     CONNECTION_HEADER,
     FRAMES_PATH,
+    INTERVAL_S,
     MAX_FRAME_BYTES,
     Item,
     decode_call,
@@ -25,8 +26,7 @@ from macroserve.engine.token_frames import (
     frames,
     unpack,
 )
-from macroserve.engine.tokens import Choice, RefusedError, StreamError, TokenReader
-from macroserve.serving.http.keep_alive import INTERVAL_S
+from macroserve.engine.tokens import Choice, RefusedError, TokenReader
 from macroserve.serving.logs import get_logger
 
 log = get_logger(__name__)
@@ -36,17 +36,17 @@ Submit = Callable[[dict[str, Any], TokenReader], Awaitable[Leave]]
 
 
 class Connection:
-    """The connection holds the tokens that an ingress has yet to take.
+    """Tokens that an ingress has yet to take.
 
-    A reader that falls behind gets larger frames: tokens of one stream are joined, so that no more
-    waits than the streams may generate.
+    A reader that falls behind gets larger frames: tokens of one stream are joined, so that the
+    memory is bounded by what the streams may generate.
     """
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
         self._items: list[Item] = []
         self._open: dict[int, Item] = {}
-        """The item of each stream to which further tokens are joined."""
+        """Item of each stream, to which further tokens are joined."""
         self._changed = asyncio.Event()
         self._closing = False
         self._ending: set[asyncio.Future[None]] = set()
@@ -70,7 +70,7 @@ class Connection:
         self._changed.set()
 
     def fail(self, stream: int, message: str) -> None:
-        self._items.append(Item(stream, error=StreamError(message)))
+        self._items.append(Item(stream, error=message))
         self._changed.set()
 
     def close(self) -> None:
@@ -84,12 +84,12 @@ class Connection:
         ending.add_done_callback(self._ending.discard)
 
     def leave(self) -> None:
-        """End all streams: their reader is gone."""
+        """End all streams, as their reader is gone."""
         for stream in list(self.streams.values()):
             stream.leave()
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield what has come since the frame before, and an empty frame after INTERVAL_S without
+        """Yield the items since the previous frame, and an empty frame after INTERVAL_S without
         any."""
         yield b"".join(frames(()))
         while self._items or self.streams or not self._closing:
@@ -103,7 +103,7 @@ class Connection:
 
 
 class Stream:
-    """A stream puts the tokens of one request into its connection's frames."""
+    """The reader of one request, which puts its tokens into the connection's frames."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -112,7 +112,7 @@ class Stream:
         self._has_left = False
 
     async def start(self, submit: Submit, body: dict[str, Any]) -> None:
-        """Start the request. Raises what ``submit`` does."""
+        """Start the request. Raises the errors of ``submit``."""
         self._connection.streams[self._number] = self
         try:
             self._leave = await submit(body, self)
@@ -135,7 +135,7 @@ class Stream:
             self.leave()
 
     def leave(self) -> None:
-        """End the request: nobody reads it any more."""
+        """End the request, as its reader is gone."""
         self._has_left = True
         self._end()
         if self._leave is not None:
@@ -146,13 +146,18 @@ class Stream:
 
 
 class TokenFrames:
-    """The endpoints start, cancel and serve the streams of all connections.
+    """Endpoints that start, cancel and serve the streams of all connections.
 
     submit: passes a request to the engine.
+    fault: returns why the engine can serve no more, None while it can.
+
+    The server outlives its engine by up to a second. Requests that arrive after a fault get 503,
+    which their ingress counts as an attempt that reached no instance: they are not the cause.
     """
 
-    def __init__(self, submit: Submit) -> None:
+    def __init__(self, submit: Submit, fault: Callable[[], str | None]) -> None:
         self._submit = submit
+        self._fault = fault
         self._connections: dict[str, Connection] = {}
         self._closing = False
 
@@ -164,17 +169,17 @@ class TokenFrames:
         ]
 
     def close(self) -> None:
-        """Take no more calls, and let each connection end with its last stream."""
+        """Accept no more calls, and end each connection with its last stream."""
         self._closing = True
         for connection in self._connections.values():
             connection.close()
 
     async def _frames(self, request: Request) -> Response:
+        if reason := self._closed:
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         name = request.headers.get(CONNECTION_HEADER, "")
         if not name or name in self._connections:
-            return _refusal(HTTPStatus.BAD_REQUEST, "the connection needs an id of its own")
-        if self._closing:
-            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the instance stops")
+            return _refusal(HTTPStatus.BAD_REQUEST, "the connection needs an unused id")
         self._connections[name] = connection = Connection()
 
         def gone() -> None:
@@ -183,7 +188,13 @@ class TokenFrames:
 
         return _FramesReply(connection, gone)
 
+    @property
+    def _closed(self) -> str | None:
+        return self._fault() or ("the instance stops" if self._closing else None)
+
     async def _call(self, request: Request) -> Response:
+        if reason := self._closed:
+            return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         try:
             call = decode_call(await _bounded_body(request))
             body = {**call.request, "token_ids": unpack(call.token_ids)}
@@ -191,7 +202,7 @@ class TokenFrames:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
         connection = self._connections.get(call.connection)
         if connection is None or self._closing:
-            # Nothing of the request has begun: it goes elsewhere.
+            # Nothing has begun, so the request can go to another instance.
             return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "there is no such connection")
         if call.stream in connection.streams:
             return _refusal(HTTPStatus.BAD_REQUEST, "the stream's number is taken")
@@ -215,7 +226,7 @@ class TokenFrames:
 
 
 class _FramesReply(StreamingResponse):
-    """The reply calls ``on_close`` however it ends, also before the first frame."""
+    """A reply that calls ``on_close`` however it ends, even before the first frame."""
 
     def __init__(self, connection: Connection, on_close: Callable[[], None]) -> None:
         super().__init__(connection.frames(), media_type="application/octet-stream")

@@ -1,9 +1,8 @@
-"""An instance's engine and its token endpoint: what runs in the instance's server process.
+"""An instance's engine and its token endpoint, which run in the instance's server process.
 
-The paths of ``engine.token_frames``, ``POST /inference/v1/generate`` (for ingresses of the version
-before, and tools), ``POST /macroserve/stopped`` (its text has met a stop string) and
-``GET /metrics``; nothing here is asked whether the instance works, for one request may hold this
-process's loop for seconds (see ``instance.server``).
+It serves the paths of ``engine.token_frames``, ``POST /macroserve/stopped`` (the text of a request
+has met a stop string) and ``GET /metrics``. The instance's health is asked elsewhere
+(``instance.server``), because one request may hold this process's loop for seconds.
 """
 
 import asyncio
@@ -27,17 +26,15 @@ from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import STOPPED_PATH, Stopped
 from macroserve.serving.background import BackgroundTasks
-from macroserve.serving.http.keep_alive import KeepAlive
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
-from macroserve.serving.instance.engine_gate import EngineGate
 from macroserve.serving.instance.token_frames import TokenFrames
 from macroserve.serving.security.call_guard import CallGuard
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
 
 STOP_GRACE_S = 5.0
-"""For responses that are under way when the server stops."""
+"""Time for responses that are under way when the server stops."""
 
 OPEN_PATHS = ("/metrics",)
 
@@ -57,7 +54,7 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenServerOptions:
-    """The options of a token server are plain data, which can go to another process."""
+    """Options of a token server: plain data, which can go to another process."""
 
     settings: EngineSettings
     name: str
@@ -70,14 +67,14 @@ class TokenServerOptions:
 
 
 class TokenServer:
-    """The server puts an engine behind its HTTP endpoint for tokens."""
+    """An engine behind its HTTP endpoint for tokens."""
 
     def __init__(self, options: TokenServerOptions) -> None:
         self._options = options
         self._keys = LiveKeys(options.keys)
         self._audience = Audience(Purpose.GENERATION, options.name)
         self._engine = build_engine(options.settings, options.pool)
-        self._frames = TokenFrames(self._engine.submit)
+        self._frames = TokenFrames(self._engine.submit, lambda: self._engine.fault)
         self._server: HttpServer | None = None
         self._beating = BackgroundTasks()
 
@@ -94,8 +91,6 @@ class TokenServer:
         app.router.routes.extend(self._frames.routes())
         app.router.routes.append(Route("/metrics", self._metrics))
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
-        app.add_middleware(KeepAlive)
-        app.add_middleware(EngineGate, fault=lambda: self._engine.fault)
         guarded = CallGuard(app, self._keys, self._audiences)
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         # vLLM's handler of a dead engine stops this server.
@@ -107,15 +102,15 @@ class TokenServer:
 
     @property
     def fault(self) -> str | None:
-        """Return why nothing can be served any more, as the end of a sentence; None while all is
-        well."""
+        """Return why nothing can be served any more, as the end of a sentence; None while it
+        can."""
         if self._server is not None and not self._server.alive:
             return self._engine.fault or "its HTTP server has ended"
         return self._engine.fault or self._beating.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """Carry out an order: ``probe`` generates one token, the others are in ``engine.commands``.
-        Raises ValueError for what is no order."""
+        """Carry out an order: ``probe`` generates one token, ``engine.commands`` has the others.
+        Raises ValueError for an unknown one."""
         if verb == messages.PROBE:
             return await self._engine.probe()
         return await self._engine.command(verb, argument)
@@ -128,7 +123,7 @@ class TokenServer:
         await self._engine.stop()
 
     def kill(self) -> None:
-        """End at once: nothing listens any more, and connections are reset."""
+        """End at once: close the port and reset all connections."""
         assert self._server is not None
         self._beating.cancel()
         self._server.kill()
@@ -150,5 +145,5 @@ class TokenServer:
         return None if path in OPEN_PATHS else (self._audience,)
 
     async def _metrics(self, request: Request) -> Response:
-        """Answer with the metrics that the engine registered: vLLM's own, under their own names."""
+        """Return the engine's metrics: vLLM's, under their own names."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
