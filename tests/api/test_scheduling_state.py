@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from support.instance_reports import busy, busy_cell
 
-from macroserve.api.messages import CellReport, InstanceReport
+from macroserve.api.messages import InstanceReport
 from macroserve.api.scheduling_state import (
     CellState,
     InstanceState,
@@ -87,21 +87,6 @@ def test_refusals_are_summed_over_cells_the_most_frequent_first() -> None:
         busy_cell("cell-1", recent_refused={"ttft": 5}),
     )
     assert recent_refusals(cells) == (("ttft", 7), ("memory", 1), ("no_instance", 1))
-
-
-def test_report_of_the_version_before_leaves_out_what_it_does_not_tell() -> None:
-    new = {"phase_s", "hidden_blocks", "step_s", "predicted_step_s", "recent_refused"}
-    message = msgspec.to_builtins(busy_cell("cell-0", busy(1), recent_refused={"ttft": 1}))
-    status = message["instances"][0]["status"]
-    assert new <= {*message, *status}
-    for part in (message, status):
-        for field in new & {*part}:
-            del part[field]
-    before = msgspec.convert(message, CellReport)
-    ((state,),) = [cell.instances for cell in cell_states([before])]
-    assert (state.phase, state.phase_s, state.steps) == (Phase.PREFILL, None, None)
-    assert (state.hidden_used, state.slack_p10_s) == (Share(0, 1000), about(-0.688))
-    assert recent_refusals([before]) == ()
 
 
 def test_status_with_the_scheduling_state_stays_small() -> None:

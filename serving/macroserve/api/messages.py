@@ -92,8 +92,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
 
     @property
     def prefix_keys(self) -> tuple[int, ...]:
-        """Return the keys; none where they are more than a prompt has or of another size, as those
-        of another version may be."""
+        """Return the keys; none if there are more than a prompt has, or of another size."""
         size = PREFIX_KEY_BYTES
         if len(self.prefix) % size or len(self.prefix) > size * len(BOUNDARIES):
             return ()
@@ -102,7 +101,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
 
     @property
     def _session_key(self) -> int | None:
-        """Return the key; None where it is of another size, as that of another version may be."""
+        """Return the key; None if it has another size."""
         known = len(self.session) == SESSION_KEY_BYTES
         return int.from_bytes(self.session) if known else None
 
@@ -183,8 +182,7 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     """Predicted seconds until the waiting requests have begun; None without an instance that takes
     requests."""
     least_waits: LeastWaits = ()
-    """Waits of a request that comes now; empty without an instance, or from a cell of an earlier
-    version."""
+    """Waits of a request that comes now; empty without an instance."""
 
 
 class PrefixesMoved(msgspec.Struct, frozen=True, tag="prefixes_moved"):
@@ -240,7 +238,7 @@ class _Decoder(Generic[_T]):
     """The decoder reads the messages of one direction.
 
     The other end may have another version: unknown fields are ignored, missing ones have defaults,
-    and so have unknown words of enums.
+    and so have unknown values of enums.
     """
 
     def __init__(self, *kinds: type[msgspec.Struct]) -> None:
@@ -266,10 +264,10 @@ ADMIN_PREFIX = "/admin/v1"
 
 
 class AdoptOrder(msgspec.Struct, frozen=True):
-    """A cell adopts a signed handle. This is also the answer to a release."""
+    """Order to adopt a signed handle, and the answer to a release."""
 
     handle: str
-    prefixes: Any = None
+    prefixes: Any = ""
     """Beginnings of prompts that the instance has, as ``api.held_prefixes`` packs them."""
 
 

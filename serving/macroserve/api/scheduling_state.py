@@ -1,5 +1,5 @@
-"""Tell what the instances and cells do, from their reports: ``kubectl describe`` and ``macroserve
-status`` show the same."""
+"""The state of instances and cells, from their reports, for ``kubectl describe`` and ``macroserve
+status``."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,14 +12,14 @@ from macroserve.core.status import Phase, Pool, by_number
 
 
 class Share(NamedTuple):
-    """The share is a part of a whole that may be 0."""
+    """A part of a whole that may be 0."""
 
     part: int
     whole: int
 
 
 class StepTimes(NamedTuple):
-    """The step times are means over the same last steps, seconds."""
+    """Means over the same last steps, seconds."""
 
     measured_s: float
     predicted_s: float
@@ -31,7 +31,7 @@ class InstanceState:
 
     Attributes:
         phase: None before its first report.
-        phase_s: time since the phase began, seconds; None from an instance of an earlier version.
+        phase_s: time since the phase began, seconds; None if unknown.
         num_waiting: waiting requests, those on their way to it included.
         oldest_wait_s: wait of the oldest request without a first token, seconds; None without one.
         slack_p10_s: tenth percentile of the decoding requests' saved TPOT, seconds; None if none
@@ -39,7 +39,7 @@ class InstanceState:
         kv_used: reserved blocks of its KV cache.
         hidden_used: blocks of it that hold hidden states.
         hits: prompt tokens that its prefix cache had, since it began.
-        steps: None before the first step, and from an instance of an earlier version.
+        steps: None before the first step.
     """
 
     name: str

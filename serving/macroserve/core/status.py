@@ -104,8 +104,8 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     oldest_wait_s: float = 0.0
     """Wait of the oldest request without a first token, seconds."""
     phase_s: float | None = None
-    """Time since the phase began, seconds, negative if its first batch is decided and waits for the
-    one ahead; None from an instance of an earlier version."""
+    """Time since the phase began, seconds; negative if its first batch is decided and waits for the
+    one ahead. None if unknown."""
     hidden_blocks: int = 0
     """Blocks that the hidden states of the decoding requests fill."""
     step_s: float | None = None

@@ -86,8 +86,8 @@ def test_cell_holds_as_much_as_its_pools() -> None:
     small = cell("b", pool_tokens=128)
     assert first(after(small), cell("a"), cell("b", waiting_prefill_s=0.5)) == "b"
     assert first(after(small), cell("a"), cell("b", waiting_prefill_s=1.0)) == "a"
-    unknown = cell("b", pool_tokens=0)  # of an earlier version
-    assert first(after(unknown), A, unknown) == "a"
+    empty = cell("b", pool_tokens=0)
+    assert first(after(empty), A, empty) == "a"
 
 
 def busy_with(num_requests: int, share_found: float) -> CellView:

@@ -69,9 +69,8 @@ def test_share_ahead_is_that_of_the_prefills_with_targets_as_short() -> None:
 
 
 def test_queue_wait_of_an_instance_without_a_pace_is_zero() -> None:
-    """An instance of an earlier version reports no pace."""
-    old = InstanceView("a", Pool.LP, InstanceStatus(seq=1, waiting_tokens=9), 0.0, 64)
-    assert queue_wait_s(old) == 0.0
+    new = InstanceView("a", Pool.LP, InstanceStatus(seq=1, waiting_tokens=9), 0.0, 64)
+    assert queue_wait_s(new) == 0.0
 
 
 @pytest.mark.parametrize(

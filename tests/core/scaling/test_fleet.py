@@ -58,7 +58,7 @@ def plain(actions: tuple[Action, ...]) -> list[Action]:
 
 LEFT = member("left", state=State.LEAVING, draining=True, drained=True)
 A, B, C, D, E = (member(name) for name in "abcde")
-FOREIGN = member("a", joined=False, outdated=True, foreign=True)
+UNREACHABLE = starting("a", outdated=True, started=True)
 
 DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
     "from nothing, instances start while their cell does": (
@@ -296,8 +296,8 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         {"instances": 2, "outdated_ingresses": True},
         [],
     ),
-    "though no cell can talk to it": (
-        [FOREIGN, B],
+    "even if no cell can reach it": (
+        [UNREACHABLE, B],
         {"instances": 2, "outdated_ingresses": True},
         [],
     ),
@@ -311,28 +311,18 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         {"instances": 2, "outdated_ingresses": True},
         [Start("instance-0", "cell-0", LP), Stop("a", "")],
     ),
-    "one of another version is adopted by no cell": (
-        [member("a", joined=False, foreign=True), B],
-        {"instances": 2},
-        [],
-    ),
-    "nor told of its pool": (
-        [member("a", joined=False, foreign=True), B],
-        {"instances": 2, "ratio": 0.5},
-        [Relabel("a", "cell-0", HP)],
-    ),
-    "but replaced, before others": (
-        [FOREIGN, replace(B, outdated=True), replace(FOREIGN, name="c")],
+    "those out of reach are replaced before others": (
+        [UNREACHABLE, replace(B, outdated=True), replace(UNREACHABLE, name="c")],
         {"instances": 3},
         [Stop("a", "")],
     ),
     "when nothing else is away": (
-        [FOREIGN, replace(FOREIGN, name="b"), starting("c")],
+        [UNREACHABLE, replace(UNREACHABLE, name="b"), starting("c")],
         {"instances": 3},
         [],
     ),
-    "an only one of another version waits for another, too": (
-        [FOREIGN],
+    "an only one out of reach waits for another": (
+        [UNREACHABLE],
         {"instances": 1},
         [Start("instance-0", "cell-0", LP)],
     ),

@@ -45,12 +45,11 @@ def ready(address: str = "10.0.0.5", status: str = "True") -> dict[str, Any]:
     [({}, False, (False, False)), ({}, True, (False, False))]
     + [({names.TLS: "true"}, calls, (True, not calls)) for calls in (False, True)],
 )
-def test_pod_with_tls_is_foreign_to_parts_without_a_certificate(
+def test_pod_with_tls_is_unreachable_without_a_certificate(
     labels: dict[str, str], calls_tls: bool, expected: tuple[bool, bool]
 ) -> None:
-    pod = raw(labels=labels, annotations={names.PROTOCOL: names.PROTOCOL_VERSION})
-    (found,) = instance_pods([pod], UID, calls_tls)
-    assert (found.tls, found.foreign) == expected
+    (found,) = instance_pods([raw(labels=labels)], UID, calls_tls)
+    assert (found.tls, found.unreachable) == expected
 
 
 def test_instance_pod_has_the_fields_of_its_object() -> None:

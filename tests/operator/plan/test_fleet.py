@@ -78,6 +78,7 @@ def member(found: Observation) -> Member:
         (pod(), State.SERVING),
         (pod(ready=False), State.STARTING),
         (pod(ready=False, address=None), State.STARTING),
+        (pod(unreachable=True), State.STARTING),
         (pod(ready=False, failed=True), State.FAILED),
         (pod(deleting=True), State.LEAVING),
         (pod(deleting=True, failed=True), State.LEAVING),

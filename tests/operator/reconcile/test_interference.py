@@ -165,7 +165,7 @@ def test_keys_of_a_changed_secret_precede_the_former_for_ten_minutes() -> None:
     assert condition(fake, "Ready")["status"] == "True"
 
 
-def test_secret_of_an_earlier_version_gets_its_keys_before_pods_mount_them() -> None:
+def test_secret_of_a_user_gets_its_keys_before_pods_mount_them() -> None:
     fake = FakeDeployment()
     fake.apply(resource())
     data = {"secret": encoded("s"), "admin-token": encoded("a")}

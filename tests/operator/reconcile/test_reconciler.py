@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from support.fake_deployment import FakeDeployment, resource
-from support.fake_reconciles import cells, condition, events, fewest_staying, settle, settled
+from support.fake_reconciles import cells, condition, events, settle, settled
 
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import ApiError
@@ -17,7 +17,6 @@ from macroserve.operator.k8s.kinds import (
     DEPLOYMENT,
     EVENT,
     MACROINSTANCE,
-    POD,
     SECRET,
     SERVICE,
 )
@@ -62,24 +61,6 @@ def test_reconcile_with_nothing_to_do_reads_the_secret_now_and_then() -> None:
         assert asyncio.run(fake.reconcile(reconciler)) is Requeue.LATER
         assert fake.api.calls == calls
         assert fake.requests == ["GET /admin/v1/cells"]
-
-
-def test_instances_of_a_version_that_no_cell_can_talk_to_are_replaced_one_by_one() -> None:
-    fake, reconciler = settled(resource())
-    for pod in fake.pods().values():
-        notes = {names.REVISION: "of an earlier version"}
-        pod["metadata"] |= {"annotations": notes}
-        fake.api.put(POD, pod)
-    fake.cells["cell-0"].clear()
-    for engine in fake.engines.values():
-        engine.cell = None
-    assert fewest_staying(fake, reconciler) == 2
-    assert len(fake.cells["cell-0"]) == 3
-    assert all(
-        pod["metadata"]["annotations"][names.PROTOCOL] == names.PROTOCOL_VERSION
-        for pod in fake.pods().values()
-    )
-    assert condition(fake, "Ready")["status"] == "True"
 
 
 def test_scale_up_splits_a_cell_and_scale_down_merges_it() -> None:

@@ -93,7 +93,7 @@ async def test_instance_that_moves_to_another_cell_is_known_there_for_what_it_ha
 @pytest.mark.parametrize(
     ("prefixes", "num_warnings"),
     [(None, 0), ("", 0), ("AAA", 1), ("/" * 28, 1), (7, 1), ([["AAAA"]], 1)],
-    ids=["earlier version", "empty", "not base64", "unknown step", "number", "list"],
+    ids=["missing", "empty", "not base64", "unknown step", "number", "list"],
 )
 async def test_instance_that_moves_with_nothing_that_can_be_read_joins_all_the_same(
     prefixes: object, num_warnings: int, caplog: pytest.LogCaptureFixture

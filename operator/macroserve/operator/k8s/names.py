@@ -20,10 +20,6 @@ POOL = f"{GROUP}/pool"
 
 REVISION = f"{GROUP}/revision"
 """Annotation: hash of all that is built into a pod."""
-PROTOCOL = f"{GROUP}/protocol"
-"""Annotation of an instance's pod: how it talks to others. One with another value, or none, cannot
-talk to what this version runs."""
-PROTOCOL_VERSION = "2"
 DRAINING_SINCE = f"{GROUP}/draining-since"
 """Annotation, RFC 3339: so that a drain's budget outlives the operator that began it."""
 DRAIN_BUDGET = f"{GROUP}/drain-budget"

@@ -46,8 +46,8 @@ class InstancePod:
         excluded_nodes: Nodes that its affinity excludes.
         failed_start: Its last failed start; None while it is Ready, and after it has
             served.
-        foreign: Whether the present parts cannot talk to it: another version, or TLS where
-            they have none.
+        unreachable: Whether it serves with TLS while the other pods have no certificate, as after
+            TLS is switched off.
         tls: Whether it serves with TLS.
         created: When it was created; None for a pod that the API server has not stored.
         setup_s: Seconds from its creation until its engine's container ran first: the
@@ -72,7 +72,7 @@ class InstancePod:
     node: str = ""
     excluded_nodes: frozenset[str] = frozenset()
     failed_start: "FailedStart | None" = None
-    foreign: bool = False
+    unreachable: bool = False
     tls: bool = False
     created: datetime | None = None
     setup_s: float | None = None

@@ -36,7 +36,7 @@ def instance_pods(
     """Return the instances' pods in the order of their numbers. Pods of an earlier MacroInstance of
     the same name count as terminating.
 
-    calls_tls: whether the other parts know a certificate.
+    calls_tls: whether the other pods have a certificate.
     """
     found = [_instance_pod(pod, uid, calls_tls) for pod in of_component(pods, "instance")]
     return tuple(sorted(found, key=lambda pod: (len(pod.instance), pod.instance)))
@@ -142,7 +142,7 @@ def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
         node=pod.get("spec", {}).get("nodeName", ""),
         excluded_nodes=excluded_nodes(pod),
         failed_start=failed_start(pod),
-        foreign=notes.get(names.PROTOCOL) != names.PROTOCOL_VERSION or (tls and not calls_tls),
+        unreachable=tls and not calls_tls,
         tls=tls,
         created=parsed(metadata.get("creationTimestamp") or ""),
         setup_s=setup_s(pod),

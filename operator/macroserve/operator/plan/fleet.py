@@ -99,8 +99,8 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
     why_misplaced = misplaced(observation, pod)
     state = _state(pod, why_misplaced)
     found = located(observation, pod)
-    serving = state is State.SERVING or (state is State.STARTING and pod.started)
-    unknown = cells is None and serving
+    started = pod.ready or pod.started
+    unknown = cells is None and started and state in (State.SERVING, State.STARTING)
     return Member(
         name=pod.instance,
         state=state,
@@ -111,8 +111,7 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
         drained=_drained(observation, pod, found, cells),
         outdated=pod.revision != observation.revision,
         failure=why_misplaced or "It has failed.",
-        foreign=pod.foreign,
-        started=pod.started,
+        started=started,
         remaining_tokens=found[1].status.remaining_tokens if found else 0,
     )
 
@@ -122,7 +121,7 @@ def _state(pod: InstancePod, misplaced: str | None) -> State:
         return State.LEAVING
     if pod.failed or misplaced:
         return State.FAILED
-    return State.SERVING if pod.ready else State.STARTING
+    return State.SERVING if pod.ready and not pod.unreachable else State.STARTING
 
 
 def _draining(pod: InstancePod, found: tuple[CellReport, InstanceReport] | None) -> bool:

@@ -44,7 +44,6 @@ def instance_pod(
     own = {names.INSTANCE: instance, names.CELL: cell, names.POOL: pool.value}
     annotations = metadata.get("annotations", {}) | {
         names.REVISION: context.revision(rendered),
-        names.PROTOCOL: names.PROTOCOL_VERSION,
         names.EXCLUDED_NODES: ",".join(sorted(excluded_nodes)),
     }
     return {

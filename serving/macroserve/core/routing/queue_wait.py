@@ -1,4 +1,4 @@
-"""The queue determines when a new request begins its prefill, and when a refused client retries."""
+"""Predictions from the queue of when a request begins its prefill and a refused client retries."""
 
 from collections.abc import Iterable
 
@@ -8,12 +8,11 @@ NO_INSTANCE_RETRY_S = 10.0
 """Seconds until a retry while no instance takes requests: about half the start time of a small
 model."""
 MAX_RETRY_S = 300.0
-"""Longest time until a retry, seconds: however long the queue, instances may have been added by
-then."""
+"""Longest time until a retry, seconds: by then instances may have been added."""
 
 LeastWaits = tuple[tuple[float, float], ...]
-"""A request with a TTFT target waits as long as the last entry says whose target is no longer:
-pairs of a target and a wait, seconds, by target from 0 on; empty without an instance."""
+"""Waits by TTFT target: pairs of a target and a wait, seconds, by target from 0 on. The last entry
+with a target no longer than the request's counts. Empty without an instance."""
 
 
 def least_waits(views: Iterable[InstanceView]) -> LeastWaits:
@@ -34,6 +33,13 @@ def least_wait_s(waits: LeastWaits, ttft_s: float) -> float | None:
     instance."""
     within = [wait_s for target_s, wait_s in waits if target_s <= ttft_s]
     return within[-1] if within else None
+
+
+def is_late(waits: LeastWaits, ttft_s: float) -> bool:
+    """Return whether a request that comes now would wait longer than its TTFT target, seconds;
+    False without an instance."""
+    wait_s = least_wait_s(waits, ttft_s)
+    return wait_s is not None and wait_s > ttft_s
 
 
 def share_ahead(waits: LeastWaits, ttft_s: float) -> float:

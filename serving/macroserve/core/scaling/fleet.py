@@ -1,4 +1,4 @@
-"""A fleet's plan holds the decisions and the next actions from current to desired instances.
+"""The plan of a fleet: decisions and the next actions from current to desired instances.
 
 ``plan_actions`` is level-triggered: it compares the current with the desired fleet and keeps no
 memory of earlier reconciles. Every action is small and idempotent, and leaves a fleet from which
@@ -17,7 +17,7 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class DesiredFleet:
-    """The desired fleet has a number of instances, divided into cells and pools."""
+    """A number of instances, divided into cells and pools."""
 
     desired_instances: int
     bounds: Bounds
@@ -28,18 +28,18 @@ class DesiredFleet:
 
 class State(StrEnum):
     STARTING = "starting"
-    """The instance has yet to generate its first token, or does not answer at the moment."""
+    """It has yet to generate its first token, or cells cannot reach it at the moment."""
     SERVING = "serving"
-    """The instance has generated a token; a cell may adopt it."""
+    """It has generated a token; a cell may adopt it."""
     FAILED = "failed"
-    """The instance has ended or cannot start where it is, and only a replacement helps."""
+    """It has ended or cannot start where it is, and only a replacement helps."""
     LEAVING = "leaving"
-    """The instance was told to stop; its name is not free yet."""
+    """It is being stopped, and its name is still in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member is one instance of the fleet."""
+    """One instance of the fleet."""
 
     name: str
     state: State
@@ -54,11 +54,8 @@ class Member:
     """Whether no request is left on it, or its drain budget is over."""
     outdated: bool = False
     """Whether it was built from an earlier revision of the manifest."""
-    foreign: bool = False
-    """Whether it runs a version that the cells cannot talk to; only ingresses of its own version
-    reach it."""
     started: bool = False
-    """True if its process has generated a token, though it may not answer at the moment."""
+    """Whether its process has generated a token, even if cells cannot reach it at the moment."""
     remaining_tokens: int = 0
     """Predicted output tokens still owed by it."""
     failure: str = "It has failed."
@@ -66,33 +63,28 @@ class Member:
 
     @property
     def serves(self) -> bool:
-        """Return whether it may have requests: a joined member does even if it does not answer just
-        now."""
+        """Return whether it may have requests, as a joined member has even while it does not
+        answer."""
         return self.state is State.SERVING or (self.state is State.STARTING and self.joined)
-
-    @property
-    def in_use(self) -> bool:
-        """Return whether ingresses send it requests."""
-        return self.joined or self.foreign
 
     @property
     def stays(self) -> bool:
         """Return whether it counts towards the desired number. An outdated one does once it has
-        started, also where no cell holds it yet, as after a restart of the head."""
+        started, even if no cell holds it, as after a restart of the head."""
         is_obsolete = self.outdated and not (self.serves or self.started)
         return self.state in (State.STARTING, State.SERVING) and not (self.draining or is_obsolete)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The fleet is the observed state that a plan starts from."""
+    """The observed state that a plan starts from."""
 
     members: tuple[Member, ...] = ()
     cells: frozenset[str] | None = frozenset()
     """Cells whose schedulers run; None while not all of them can be asked."""
     outdated_ingresses: bool = False
-    """Ingresses of an earlier revision run. They may reach outdated instances alone, such as where
-    one side has TLS."""
+    """Whether ingresses of an earlier revision run. They may reach only outdated instances, for
+    example while TLS is switched on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +161,7 @@ Action = DeployCell | Start | Relabel | Attach | Migrate | Drain | Stop | Delete
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """The plan holds decisions, each with its reason, and the actions to apply now, in order."""
+    """Decisions, each with its reason, and the actions to apply now, in order."""
 
     decisions: tuple[Decision, ...]
     actions: tuple[Action, ...]
@@ -179,7 +171,7 @@ def plan_actions(fleet: Fleet, desired: DesiredFleet) -> FleetPlan:
     """Return the plan; it has no actions if the fleet is as desired, or if the next step has to
     wait.
 
-    While the cells cannot be asked, serving instances are left as they are. Raises ValueError as
+    While the cells cannot be asked, serving instances stay as they are. Raises ValueError as
     ``mitosis.plan`` does.
     """
     staying = [member for member in fleet.members if member.stays]
@@ -225,7 +217,7 @@ def _places(cells: tuple[Cell, ...]) -> dict[str, tuple[str, Pool]]:
 def _surge(staying: list[Member], desired: DesiredFleet) -> int:
     """Return 1 extra instance while a single outdated one is replaced, else 0.
 
-    A single instance is replaced by one that serves already; of several, one may be missing, so
+    The successor of a single instance serves before it stops. Of several, one may be missing, so
     that a rollout needs no spare device.
     """
     return int(desired.desired_instances == 1 and any(member.outdated for member in staying))
@@ -235,34 +227,31 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     """Yield the action that replaces the next outdated instance: one at a time, while all others
     serve.
 
-    One that does not answer goes first, and does not wait for other outdated ones that do not
-    answer either: none of them may ever do so again. A foreign instance counts as serving, but no
-    cell drains it: it finishes its requests when it is told to end. The last outdated one stays as
-    long as outdated ingresses, which may have no other.
+    One that cells cannot reach goes first, and does not wait for other outdated ones that they
+    cannot reach either: they may never answer again. It finishes its requests before it ends. The
+    last outdated one stays as long as outdated ingresses, which may have no other.
     """
     outdated = [m for m in fleet.members if m.stays and m.outdated]
     if fleet.cells is None or len(outdated) <= fleet.outdated_ingresses:
         return
-    victim = min(
-        outdated, key=lambda m: (not m.foreign, m.state is State.SERVING, m.remaining_tokens)
-    )
+    victim = min(outdated, key=lambda m: (m.state is State.SERVING, m.remaining_tokens))
     others = [member for member in fleet.members if member is not victim]
     if victim.state is State.STARTING:
         others = [m for m in others if not (m in outdated and m.state is State.STARTING)]
-    if not all(m.stays and m.in_use and m.state is State.SERVING for m in others):
+    if not all(m.stays and m.joined and m.state is State.SERVING for m in others):
         return
     reason = "It is replaced by an instance of the current revision."
     if victim.joined:
         yield Drain(victim.name, victim.cell, reason)
-    elif victim.foreign or victim.state is State.STARTING:
+    elif victim.state is State.STARTING:
         yield Stop(victim.name, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _Actions:
-    """The actions lead from a fleet to the cells ``after``.
+    """The actions from a fleet to the cells ``after``.
 
-    Cells divide and merge by their sizes, so any part of the actions has to leave sizes from which
+    Cells divide and merge by their sizes, so any prefix of the actions must leave sizes from which
     the next plan continues without going back: first the desired number of instances, then the cell
     and pool of each in the order of the decisions.
     """
@@ -316,16 +305,15 @@ class _Actions:
             cell, pool = places[member.name]
             if not member.joined and (member.cell, member.pool) != (cell, pool):
                 yield Relabel(member.name, cell, pool)
-            if member.serves and not member.in_use:
+            if member.serves and not member.joined:
                 yield Attach(member.name, cell)
-            role = member.pool if member.foreign else pool  # foreign members take no command
-            if member.joined and (member.cell, member.pool) != (cell, role):
-                yield Migrate(member.name, cell, role)
+            if member.joined and (member.cell, member.pool) != (cell, pool):
+                yield Migrate(member.name, cell, pool)
 
     def _end_cells(self) -> Iterator[Action]:
         places = _places(self.after)
         remaining = {cell.name for cell in self.after}
-        # A scheduler stays while its cell has a member without a new place, such as a draining one.
+        # A scheduler stays as long as a member without a new place, such as a draining one.
         occupied = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
         for name in sorted((self.fleet.cells or frozenset()) - remaining - occupied):
             yield DeleteCell(name)
@@ -339,7 +327,7 @@ MIN_BUDGET_S = 30.0
 MAX_BUDGET_S = 15 * 60.0
 GENEROSITY = 4.0
 """Factor on the mean remaining time: lengths are predictions, and the longest request takes longer
-than the mean one."""
+than the mean."""
 
 
 def drain_budget_s(remaining_tokens: int, num_running: int, tpot_s: float) -> float:

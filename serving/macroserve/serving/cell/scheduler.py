@@ -23,7 +23,7 @@ from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.prefixes import HeldKey
-from macroserve.core.routing.queue_wait import least_wait_s
+from macroserve.core.routing.queue_wait import is_late
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.scaling.load_recorder import LoadRecorder
 from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
@@ -113,15 +113,15 @@ class CellScheduler:
 
     # -- orders
 
-    async def adopt(self, signed_handle: str, prefixes: object = None) -> bool:
-        """Take an instance in; return whether it sent a status in time. Raises HandleError.
+    async def adopt(self, signed_handle: str, prefixes: object = "") -> bool:
+        """Add an instance; return whether it sent a status in time. Raises HandleError.
 
         prefixes: see ``messages.AdoptOrder``; ignored if it cannot be read.
         """
         handle = self._verified(signed_handle)
         connection = self._connections.get(handle.name)
         if connection is not None and connection.handle.incarnation < handle.incarnation:
-            # What ran under that name is gone, though its connection has yet to give it up.
+            # The former instance of that name is gone, though its connection is still open.
             self._lose(handle.name)
             await connection.close()
             connection = None
@@ -162,8 +162,6 @@ class CellScheduler:
         await connection.command("drain", draining)
 
     def _take_prefixes(self, name: str, prefixes: object) -> None:
-        if prefixes is None:
-            return  # by a cell of an earlier version
         try:
             held = unpack_held(prefixes)
         except ValueError as error:
@@ -244,19 +242,13 @@ class CellScheduler:
         return messages.CellSummary(
             cell,
             members,
-            self._is_late(),
+            is_late(self._ledger.least_waits, self._slo.ttft_s),
             self._utilization.share,
             tuple(ingresses),
             explained=tuple(self._explained),
             queue_wait_s=self._ledger.queue_wait_s,
             least_waits=self._ledger.least_waits,
         )
-
-    def _is_late(self) -> bool:
-        """Return whether a request of the default class that comes now would wait longer than its
-        TTFT target."""
-        wait_s = least_wait_s(self._ledger.least_waits, self._slo.ttft_s)
-        return wait_s is not None and wait_s > self._slo.ttft_s
 
     def report(self) -> CellReport:
         now = self._clock()

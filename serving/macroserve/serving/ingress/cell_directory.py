@@ -16,7 +16,7 @@ from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.overall import OverallScheduler
-from macroserve.core.routing.queue_wait import least_wait_s, share_ahead
+from macroserve.core.routing.queue_wait import is_late, share_ahead
 from macroserve.core.status import by_number
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
@@ -119,7 +119,7 @@ class CellDirectory:
         """Return whether a request that comes now would wait longer than its TTFT target, at every
         instance of every cell."""
         summaries = self.summaries
-        return bool(summaries) and all(_is_late(summary, ttft_s) for summary in summaries)
+        return bool(summaries) and all(is_late(each.least_waits, ttft_s) for each in summaries)
 
     def queue_wait_s(self, ttft_s: float) -> float | None:
         """Predict the time until a request that comes now begins, in the cell where that is
@@ -284,10 +284,3 @@ class CellDirectory:
                 )
                 await connection.send(messages.Hello(self._address))
                 log.info("cell connected", cell=name, url=url)
-
-
-def _is_late(summary: messages.CellSummary, ttft_s: float) -> bool:
-    wait_s = least_wait_s(summary.least_waits, ttft_s)
-    if wait_s is None:  # no instance, or a cell of an earlier version
-        return summary.late
-    return wait_s > ttft_s

@@ -7,7 +7,7 @@ the actions. Only the ratio of the pools is fixed.
 from collections import deque
 from dataclasses import replace
 
-from macroserve.core.routing.queue_wait import least_wait_s
+from macroserve.core.routing.queue_wait import is_late
 from macroserve.core.scaling.autoscale import (
     CapacityEstimate,
     Limits,
@@ -151,8 +151,7 @@ class Autoscaler(FleetControl):
     def _is_late(self) -> bool:
         """Return whether a request of the default class would be late in every cell."""
         ttft_s = self._config.slo.ttft_s
-        waits_s = [least_wait_s(ledger.least_waits, ttft_s) for ledger in self._fleet.ledgers]
-        return all(wait_s is not None and wait_s > ttft_s for wait_s in waits_s)
+        return all(is_late(ledger.least_waits, ttft_s) for ledger in self._fleet.ledgers)
 
     def _ended(self, now: float) -> dict[str, Ended]:
         """Return the requests that ended in the last minute, by class."""
