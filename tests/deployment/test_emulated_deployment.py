@@ -76,7 +76,7 @@ def test_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
     before = {i["address"] for i in up.instances().values()}
     with load_of(up) as load:
         load.after(30)
-        kill(up, "local.part instance-")
+        kill(up, "local.process instance-")
         up.wait_for_line(r"instance-\d is gone: its process was killed or has crashed\.")
         up.wait_for(lambda: len({i["address"] for i in up.instances().values()} - before) == 1)
         load.after(100)
@@ -86,7 +86,7 @@ def test_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
 
 def test_instance_whose_engine_was_killed_is_gone_with_its_cause(up: Up) -> None:
     before = {i["address"] for i in up.instances().values()}
-    up.processes("local.part instance-")[0].children()[0].kill()
+    up.processes("local.process instance-")[0].children()[0].kill()
     up.wait_for_line(r"instance-\d is gone: (?!its process)(?!it does not answer)\w+")
     up.wait_for(lambda: {i["address"] for i in up.instances().values()} - before)
     up.wait_for(lambda: len(up.instances()) == 3)
@@ -106,12 +106,12 @@ def test_killed_ingress_replica_breaks_only_its_own_connections(up: Up) -> None:
 
         answers = [pool.submit(ask, i) for i in range(16)]
         time.sleep(1)
-        kill(up, "local.part ingress-")
+        kill(up, "local.process ingress-")
         outcomes = [answer.result() for answer in answers]
     # The kernel spreads connections over two replicas: each of the 16 has one of the two.
     assert True in outcomes
     assert httpx.get(up.endpoint + "/health", timeout=10).status_code == 200
-    up.wait_for(lambda: len(up.processes("local.part ingress-")) == 2)
+    up.wait_for(lambda: len(up.processes("local.process ingress-")) == 2)
     with load_of(up) as load:
         load.after(50)
     assert load.failures == []
@@ -131,7 +131,7 @@ def sockets(process: psutil.Process) -> set[str]:
 def test_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
     # One may still be starting in place of another that was killed.
     up.wait_for(lambda: len(listeners(up.port)) == 2)
-    hung = up.processes("local.part ingress-")[0]
+    hung = up.processes("local.process ingress-")[0]
     port = listeners(up.port) & sockets(hung)
     assert port
     hung.send_signal(signal.SIGSTOP)
@@ -139,7 +139,7 @@ def test_hung_ingress_replica_leaves_the_port_and_is_replaced(up: Up) -> None:
     up.wait_for(lambda: not port & listeners(up.port), timeout_s=30)
     for _ in range(20):
         assert httpx.get(up.endpoint + "/health", timeout=5).status_code == 200
-    up.wait_for(lambda: len(up.processes("local.part ingress-")) == 2)
+    up.wait_for(lambda: len(up.processes("local.process ingress-")) == 2)
     with load_of(up) as load:
         load.after(50)
     assert load.failures == []

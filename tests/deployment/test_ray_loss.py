@@ -23,7 +23,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         ("gcs_server", signal.SIGKILL, "control store has ended"),
         ("gcs_server", signal.SIGSTOP, "control store does not answer"),
         ("raylet/raylet", signal.SIGKILL, "node manager has ended"),
-        ("macroserve.local.deployment", signal.SIGKILL, "process that runs Ray was killed"),
+        ("macroserve.local.process deployment", signal.SIGKILL, "process that runs Ray was killed"),
     ],
 )
 def test_lost_part_of_ray_is_named_and_the_deployment_restarts(

@@ -14,8 +14,8 @@ from macroserve.core.status import Pool
 from macroserve.local import cluster as local_cluster
 from macroserve.local.cluster import ClusterOptions, LocalCluster
 from macroserve.local.manifest_file import engine_settings, loads
-from macroserve.local.part_process import KILLED, SILENT, PartError
 from macroserve.local.parts import IngressPart
+from macroserve.local.process import KILLED, SILENT, ProcessError
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
 from macroserve.serving.ray.devices import Devices
@@ -34,9 +34,11 @@ class Played:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.processes: list[PlayedProcess] = []
         self.failing: dict[str, list[str]] = {}
-        monkeypatch.setattr(local_cluster, "PartProcess", self.new)
+        monkeypatch.setattr(local_cluster, "ChildProcess", self.new)
 
-    def new(self, name: str, environment: Mapping[str, str] | None = None) -> "PlayedProcess":
+    def new(
+        self, name: str, environment: Mapping[str, str] | None = None, output: str | None = None
+    ) -> "PlayedProcess":
         self.processes.append(process := PlayedProcess(name, environment or {}, self.failing))
         return process
 
@@ -67,7 +69,7 @@ class PlayedProcess:
             if causes[0] == HANGS:
                 await self._ended.wait()
             self.fail(causes.pop(0))
-            raise PartError(self._cause)
+            raise ProcessError(self._cause)
         return None
 
     async def end(self) -> str:
@@ -180,7 +182,7 @@ async def test_instance_that_does_not_start_gives_its_devices_back(
     cluster._devices = Devices(["4", "6"], "CUDA_VISIBLE_DEVICES")
     played.failing["instance-0"] = ["no memory", "no memory"]
     for _ in range(2):
-        with pytest.raises(PartError, match="no memory"):
+        with pytest.raises(ProcessError, match="no memory"):
             await cluster.start_instance("instance-0", Pool.LP)
     for process in played.processes:
         assert process.environment == {"OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "4,6"}

@@ -9,8 +9,8 @@ from support.keys import source
 from macroserve.core.backoff import Backoff
 from macroserve.local import deployment
 from macroserve.local.cluster import ClusterOptions
+from macroserve.local.deployment import Setup
 from macroserve.local.manifest_file import engine_settings, loads
-from macroserve.local.messages import Setup
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
 

@@ -15,8 +15,8 @@ from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.local import state, up
 from macroserve.local.control import send
+from macroserve.local.deployment import Setup
 from macroserve.local.manifest_file import engine_settings, loads, read
-from macroserve.local.messages import Setup
 from macroserve.local.progress import Progress
 from macroserve.local.up import DeploymentError, Up, UpOptions
 

@@ -1,9 +1,12 @@
-"""Parts without servers, for tests of the processes that run them."""
+"""Jobs without servers, for tests of the processes that run them."""
 
 import os
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 from macroserve.api.messages import InstanceIdentity
+from macroserve.local.parts import Part
+from macroserve.local.process import Event
 
 IDENTITY = InstanceIdentity("instance-0", "a handle", None)
 
@@ -25,7 +28,7 @@ class _Server:
 
 
 @dataclass(frozen=True)
-class PlayedPart:
+class PlayedPart(Part):
     starts_with: str = ""
     """Error of the start."""
     fails_with: str = ""
@@ -35,3 +38,11 @@ class PlayedPart:
 
     def server(self) -> _Server:
         return _Server(self)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A job that sends back one message, as an event."""
+
+    def run(self, parent: Connection) -> None:
+        parent.send(Event(parent.recv()))

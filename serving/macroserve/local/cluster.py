@@ -1,12 +1,13 @@
-"""A deployment on this machine: starts and stops its parts, nothing more.
+"""The parts of a deployment on this machine, which it starts and stops as the reconciler asks.
 
-Instances and ingress replicas are the processes that pods have; the cell schedulers run in Ray
-Serve, with the head that pods have. What should run, and when, is the reconciler's business.
+Instances and ingress replicas are the same processes as in pods. Cell schedulers run in Ray Serve,
+with the head of the pods.
 """
 
 import asyncio
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from macroserve.api.handle import InstanceHandle, verify
@@ -15,12 +16,13 @@ from macroserve.api.messages import InstanceIdentity
 from macroserve.core.backoff import Backoff
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.local.part_process import KILLED, SILENT, PartError, PartProcess
 from macroserve.local.parts import IngressPart, InstancePart
+from macroserve.local.process import KILLED, SILENT, ChildProcess, ProcessError
 from macroserve.serving.discovery import ANSWER_TIMEOUT_S
 from macroserve.serving.head.server import HeadOptions, HeadServer
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.instance.server import InstanceOptions
+from macroserve.serving.logs import FILE_VARIABLE
 from macroserve.serving.ray.cell_deployment import CellOptions
 from macroserve.serving.ray.cells import DeployError, RayCells
 from macroserve.serving.ray.devices import Devices, devices_each
@@ -31,16 +33,16 @@ from macroserve.serving.security.key_source import KeySource
 BACKOFF = Backoff()
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 3600.0
-"""How long an instance may load its model, as long as a pod's start-up probe lets it."""
+"""Time for an instance to load its model, as a pod's startup probe allows."""
 INGRESS_START_TIMEOUT_S = 600.0
-"""How long an ingress replica may load the tokenizer and templates before it listens."""
+"""Time for an ingress replica to load the tokenizer and templates before it listens."""
 STEADY_S = 60.0
-"""An ingress replica that has served for so long is started again at once."""
+"""An ingress replica that has served this long restarts at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """The options of a deployment on this machine."""
+    """Options of a deployment on this machine."""
 
     settings: EngineSettings
     ingress: IngressOptions
@@ -48,7 +50,7 @@ class ClusterOptions:
     threads: int
     """Compute threads of each instance: its share of the machine's cores."""
     secret: str = field(repr=False)
-    """Secret of this deployment; all keys follow from it."""
+    """Secret of this deployment, from which all keys are derived."""
 
 
 class LocalCluster:
@@ -71,11 +73,11 @@ class LocalCluster:
         )
         self._head: HeadServer | None = None
         self._devices = Devices((), "")
-        self._instances: dict[str, PartProcess] = {}
-        self._ingress: dict[str, PartProcess] = {}
+        self._instances: dict[str, ChildProcess] = {}
+        self._ingress: dict[str, ChildProcess] = {}
 
     async def start(self) -> None:
-        """Start Ray and the head. Raises DeployError with what kept Ray from starting."""
+        """Start Ray and the head. Raises DeployError with the cause if Ray does not start."""
         self._devices = Devices.of_machine()
         self._head = HeadServer(self._cells, self._discovery, self._head_options)
         await self._head.start()
@@ -115,16 +117,16 @@ class LocalCluster:
     # -- instances
 
     async def start_instance(self, name: str, pool: Pool) -> InstanceIdentity:
-        """Start an instance; return once it has generated a token. Raises what kept it from
-        starting, TimeoutError if it takes longer than START_TIMEOUT_S.
+        """Start an instance; return once it has generated a token. Raises the cause if it does not
+        start, TimeoutError if it takes longer than START_TIMEOUT_S.
 
-        Whatever holds that name still, hung or left behind, is in no cell any more and goes.
+        A former process of that name, which is in no cell any more, is killed.
         """
         options = self._options
         await self.kill_instance(name)
         devices = self._devices.take(name, devices_each(options.settings))
         environment = {"OMP_NUM_THREADS": str(options.threads), **devices}
-        self._instances[name] = process = PartProcess(name, environment)
+        self._instances[name] = process = _part_process(name, environment)
         part = InstancePart(
             options.settings,
             InstanceOptions(
@@ -139,11 +141,11 @@ class LocalCluster:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 identity = await process.start(part)
-            assert identity is not None, "an instance tells its identity"
+            assert identity is not None, "an instance has an identity"
             await asyncio.to_thread(announce_instance, name, self.handle(identity).control)
             return identity
         except BaseException:
-            # It is not registered; and where everything stops, Ray may be gone already.
+            # It is not registered, and during a shutdown Ray may be gone.
             await self._end(name)
             raise
 
@@ -161,11 +163,11 @@ class LocalCluster:
         return verify(identity.handle, ring, time.time())
 
     def instance_names(self) -> set[str]:
-        """Return the names of the instances whose processes live, started or still starting."""
+        """Return the names of the instances whose processes run, started or still starting."""
         return {name for name, process in self._instances.items() if process.alive}
 
     async def loss_cause(self, name: str) -> str:
-        """Return why an instance does not serve any more, as the end of a sentence."""
+        """Return why an instance no longer serves, as the end of a sentence."""
         process = self._instances.get(name)
         if process is None:
             return KILLED
@@ -190,21 +192,21 @@ class LocalCluster:
     # -- ingress
 
     async def deploy_ingress(self) -> None:
-        """Start the ingress replicas; return when they listen. Raises DeployError with the cause
-        where one does not start."""
+        """Start the ingress replicas; return when they listen. Raises DeployError with the cause if
+        one does not start."""
         names = [f"ingress-{number}" for number in range(self._options.ingress_replicas)]
         try:
             async with asyncio.TaskGroup() as starts:
                 for name in names:
                     starts.create_task(self._start_ingress(name))
-        except* PartError as group:
+        except* ProcessError as group:
             for process in self._ingress.values():
                 process.kill()
             raise DeployError(str(group.exceptions[0])) from group
 
     async def keep_ingress(self, say: Callable[[str], None]) -> None:
-        """Start each ingress replica again when it ends, without end, later and later while it does
-        not serve.
+        """Restart each ingress replica when it ends, with growing delays while it does not serve,
+        until cancelled.
 
         say: called with a sentence for each end.
         """
@@ -213,7 +215,7 @@ class LocalCluster:
                 tasks.create_task(self._keep_ingress(name, process, say))
 
     async def _keep_ingress(
-        self, name: str, process: PartProcess, say: Callable[[str], None]
+        self, name: str, process: ChildProcess, say: Callable[[str], None]
     ) -> None:
         num_failures = 0
         while True:
@@ -228,15 +230,20 @@ class LocalCluster:
                 try:
                     process = await self._start_ingress(name)
                     break
-                except PartError as error:
+                except ProcessError as error:
                     cause = str(error)
 
-    async def _start_ingress(self, name: str) -> PartProcess:
+    async def _start_ingress(self, name: str) -> ChildProcess:
         options = self._options
-        self._ingress[name] = process = PartProcess(name)
+        self._ingress[name] = process = _part_process(name)
         try:
             async with asyncio.timeout(INGRESS_START_TIMEOUT_S):
                 await process.start(IngressPart(options.settings, options.ingress, self.head_url))
         except TimeoutError:
-            raise PartError(SILENT) from None
+            raise ProcessError(SILENT) from None
         return process
+
+
+def _part_process(name: str, environment: Mapping[str, str] | None = None) -> ChildProcess:
+    """Return the process of a part, which prints to the log file, if there is one."""
+    return ChildProcess(name, environment, os.environ.get(FILE_VARIABLE) or os.devnull)

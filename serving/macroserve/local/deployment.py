@@ -1,31 +1,107 @@
 """The deployment behind ``macroserve up``: Ray, the parts, and the reconciler.
 
-Run as ``python -m macroserve.local.deployment FD``, FD being the process's end of a socket pair.
-The deployment has a process of its own because Ray can end the process that has started it, Ray's
-threads outlive their work, and a lost control store can only be replaced by a new start.
+It has its own process because Ray can end the process that has started it, Ray's threads outlive
+their work, and a lost control store can only be replaced by a new start.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from macroserve.api.client import local_client
-from macroserve.engine.exits import die_with_parent
-from macroserve.local.cluster import LocalCluster
-from macroserve.local.messages import Event, Failed, Setup
+from macroserve.core.scaling.fleet import DesiredFleet
+from macroserve.engine.exits import ended
+from macroserve.local.cluster import ClusterOptions, LocalCluster
+from macroserve.local.process import ChildProcess, Event, Failed
+from macroserve.local.process_tree import adopt_orphans, end_descendants, reap_orphans
 from macroserve.local.reconciler import BACKOFF, MAX_FIRST_FAILURES, Reconciler, StartError
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError, RayLostError
 
+STOP_TIMEOUT_S = 10.0
+"""Seconds for the process to end Ray in order, before all its descendants are killed."""
+REAP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The job of the process. ``macroserve up`` then sends a DesiredFleet whenever the manifest
+    changes."""
+
+    cluster: ClusterOptions
+    private: str
+    """Base URL of the metrics."""
+    admin_token: str = field(repr=False)
+    desired: DesiredFleet
+    tpot_s: float
+    """Target for the time per output token, seconds."""
+
+    def run(self, parent: Connection) -> None:
+        # A terminal's Ctrl-C is for the parent, which reports it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            asyncio.run(Deployment(self, parent).run())
+        except Exception as error:
+            parent.send(Failed(_reason(error)))
+
+
+class DeploymentProcess:
+    """The process of a deployment, which can be started again.
+
+    on_event: called with a sentence for each event.
+    """
+
+    def __init__(self, on_event: Callable[[str], None]) -> None:
+        self._on_event = on_event
+        self._process: ChildProcess | None = None
+        self._reason: str | None = None
+
+    async def run(self, setup: Setup) -> str:
+        """Run the process until it ends, and return the reason as a sentence. All descendants have
+        ended when this method returns or is cancelled."""
+        self._reason = None
+        adopt_orphans()
+        self._process = process = ChildProcess("deployment", on_event=self._on_event)
+        try:
+            process.launch(setup)
+            while process.alive:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REAP_S):
+                        await process.end()
+                reap_orphans(keep=process.pid)
+            died = f"The process that runs Ray {ended(process.exit_code)}."
+            return self._reason or process.failure or died
+        finally:
+            try:
+                process.terminate()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_TIMEOUT_S):
+                        await process.end()
+            finally:
+                # Even if the wait is cut short.
+                end_descendants()
+                self._process = None
+
+    def change(self, desired: DesiredFleet) -> None:
+        """Send the desired fleet to the process; the next process gets it at its start."""
+        if self._process is not None:
+            self._process.send(desired)
+
+    def end(self, reason: str) -> None:
+        """End the process with a reason, which ``run`` returns."""
+        if self._process is not None:
+            self._reason = reason
+            self._process.terminate()
+
 
 class Deployment:
-    """The deployment runs on Ray and is kept as desired.
+    """A running deployment, which is kept as desired.
 
-    parent: socket to ``macroserve up``, which takes Event and Failed, and sends the desired fleet.
+    parent: socket to ``macroserve up``.
     """
 
     def __init__(self, setup: Setup, parent: Connection) -> None:
@@ -38,14 +114,14 @@ class Deployment:
         self._cancel_on_sigterm()
         try:
             await self._cluster.start()
-            # Ray has put a handler of its own in place, which ends the process on the spot.
+            # Ray has installed its own handler, which ends the process at once.
             self._cancel_on_sigterm()
             self._say("Ray and Ray Serve are up")
             await self._serve()
         except asyncio.CancelledError:
             pass
         except ExceptionGroup as group:
-            # The tasks fall together; the first that fell says why.
+            # The tasks end together; the first has the cause.
             raise group.exceptions[0] from group
         finally:
             await self._cluster.stop()
@@ -85,12 +161,12 @@ class Deployment:
             await self._cluster.watch()
         except RayLostError as error:
             self._parent.send(Failed(str(error)))
-            # Without its servers Ray cannot be ended from here either: the parent kills it.
+            # Without its servers, Ray cannot be stopped from here: the parent kills it.
             os._exit(1)
 
 
 async def deploy_ingress(cluster: LocalCluster, setup: Setup, say: Callable[[str], None]) -> None:
-    """Start the ingress replicas. Raises DeployError with the last cause when all tries fail."""
+    """Start the ingress replicas. Raises DeployError with the last cause if every attempt fails."""
     for num_failures in range(1, MAX_FIRST_FAILURES + 1):
         try:
             await cluster.deploy_ingress()
@@ -115,23 +191,3 @@ def _reason(error: Exception) -> str:
             return f"The servers do not start: {error}"
         case _:
             return cause_of(error)
-
-
-def main(fd: int) -> None:
-    die_with_parent()
-    # A terminal's Ctrl-C is for the parent, which tells.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = Connection(fd)
-    # The parent is gone, or wants nothing of this any more.
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        setup = parent.recv()
-        try:
-            asyncio.run(Deployment(setup, parent).run())
-        except Exception as error:
-            parent.send(Failed(_reason(error)))
-    # Ray's threads do not keep a process that has nothing to do.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -21,7 +21,7 @@ from macroserve.local import state
 from macroserve.local.adapter_check import check_adapters
 from macroserve.local.cluster import ClusterOptions
 from macroserve.local.control import ControlServer
-from macroserve.local.deployment_process import DeploymentProcess
+from macroserve.local.deployment import DeploymentProcess, Setup
 from macroserve.local.engine_check import check_parallel
 from macroserve.local.first_request import first_request, until_ready
 from macroserve.local.manifest_file import (
@@ -33,7 +33,6 @@ from macroserve.local.manifest_file import (
     read,
 )
 from macroserve.local.manifest_watch import saves
-from macroserve.local.messages import Setup
 from macroserve.local.progress import Progress
 from macroserve.serving.ingress.api_keys import ApiKeySource
 from macroserve.serving.ingress.server import IngressOptions

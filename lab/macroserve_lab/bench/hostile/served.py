@@ -54,7 +54,7 @@ class Served:
         return found
 
     def engines(self) -> set[int]:
-        return self.pids("local.part instance-")
+        return self.pids("local.process instance-")
 
     @property
     def num_serving(self) -> int:
@@ -63,7 +63,7 @@ class Served:
 
     def ingress_mb(self) -> float:
         """Return the memory of the largest ingress replica with its workers, which share pages."""
-        return max((_tree_mb(pid) for pid in self.pids("local.part ingress-")), default=0.0)
+        return max((_tree_mb(pid) for pid in self.pids("local.process ingress-")), default=0.0)
 
 
 @asynccontextmanager
