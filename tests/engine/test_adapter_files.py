@@ -11,7 +11,7 @@ from support.manifests import edited
 
 from macroserve.api.manifest import ManifestError, parse
 from macroserve.engine.adapter_files import rank_of
-from macroserve.local.adapter_check import check_adapters
+from macroserve.local.checks import check_adapters
 from macroserve.local.manifest_file import engine_settings
 
 LAYER = "model.layers.0.self_attn.q_proj"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from macroserve.api.manifest import ManifestError
-from macroserve.local.manifest_file import Saved, read
-from macroserve.local.manifest_watch import saves
+from macroserve.local.manifest_file import Saved, read, saves
 
 
 def _in_place(path: Path, text: str) -> None:

@@ -17,8 +17,7 @@ from macroserve.local import state, up
 from macroserve.local.control import send
 from macroserve.local.deployment import Setup
 from macroserve.local.manifest_file import engine_settings, loads, read
-from macroserve.local.progress import Progress
-from macroserve.local.up import DeploymentError, Up, UpOptions
+from macroserve.local.up import DeploymentError, Progress, Up, UpOptions
 
 MANIFEST = Path("manifests/emulated.yaml")
 

@@ -27,7 +27,7 @@ from macroserve.cli.pod import (
     use_cpu_limit,
 )
 from macroserve.core.status import Pool
-from macroserve.local.adapter_check import check_adapters
+from macroserve.local.checks import check_adapters
 from macroserve.local.manifest_file import chat_template, engine_settings, load, model_folder
 from macroserve.local.model_cache import cache_folders
 from macroserve.serving import logs

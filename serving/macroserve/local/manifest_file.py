@@ -1,7 +1,9 @@
 """Read manifests from files: YAML in, a checked ``Manifest`` and the engine's settings out."""
 
+import asyncio
 import os
 import stat
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,16 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.version import installed_version, problems
 
 MAX_BYTES = 1 << 20
-"""Bytes of the largest manifest: Kubernetes takes no larger resource either."""
+"""Maximum size of a manifest; Kubernetes accepts no larger resource either."""
 MAX_NODES = 20_000
-"""Scalars, lists and mappings of a manifest at most, with those that aliases repeat. A whole pod
-template has some hundreds."""
+"""Maximum scalars, lists and mappings of a manifest, counting those that aliases repeat. A whole
+pod template has some hundreds."""
+POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A manifest file as it was saved last: two are equal if the file was not saved in between."""
+    """A manifest file as last saved; two are equal if the file was not saved in between."""
 
     text: str
     inode: int
@@ -64,6 +67,35 @@ def read(path: Path) -> Saved:
         return Saved(content.decode(), found.st_ino, found.st_mtime_ns)
     except UnicodeDecodeError as error:
         raise ManifestError((f"{path} is not a text file.",)) from error
+
+
+async def saves(
+    path: Path, known: Saved, poll_s: float = POLL_S
+) -> AsyncIterator[Saved | ManifestError]:
+    """Yield the saves that come after ``known``, without end: in place, by a rename, through links.
+
+    The path is polled instead of watched: a watch holds an inode or a folder, and both are replaced
+    by editors, by ``git checkout`` and by Kubernetes' ConfigMaps. A save is yielded once two polls
+    agree, so that a half-written file does not count. A file that cannot be read counts as another
+    save.
+    """
+
+    def found_now() -> Saved | ManifestError:
+        try:
+            return read(path)
+        except ManifestError as error:
+            return error
+
+    last: Saved | str = known
+    candidate: Saved | str = known
+    while True:
+        await asyncio.sleep(poll_s)
+        found = await asyncio.to_thread(found_now)
+        seen = str(found) if isinstance(found, ManifestError) else found
+        if seen == candidate != last:
+            last = seen
+            yield found
+        candidate = seen
 
 
 def loads(text: str, origin: str) -> Manifest:

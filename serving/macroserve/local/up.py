@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,10 @@ from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.settings import EngineSettings
 from macroserve.local import state
-from macroserve.local.adapter_check import check_adapters
+from macroserve.local.checks import check_adapters, check_parallel
 from macroserve.local.cluster import ClusterOptions
 from macroserve.local.control import ControlServer
 from macroserve.local.deployment import DeploymentProcess, Setup
-from macroserve.local.engine_check import check_parallel
 from macroserve.local.first_request import first_request, until_ready
 from macroserve.local.manifest_file import (
     Saved,
@@ -31,9 +31,8 @@ from macroserve.local.manifest_file import (
     loads,
     model_folder,
     read,
+    saves,
 )
-from macroserve.local.manifest_watch import saves
-from macroserve.local.progress import Progress
 from macroserve.serving.ingress.api_keys import ApiKeySource
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.logs import FILE_VARIABLE
@@ -55,16 +54,36 @@ class UpOptions:
 
 
 class PortTakenError(Exception):
-    """The port belongs to another process, which listens on it."""
+    """Another process listens on the port."""
 
 
 class DeploymentError(Exception):
-    """The deployment does not come up; the message is a sentence for people."""
+    """The deployment does not start; the message is a sentence for people."""
+
+
+class Progress:
+    """The terminal output of the command: a line per step, with the time since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._start = time.monotonic()
+
+    def step(self, text: str) -> None:
+        elapsed = time.monotonic() - self._start
+        line = f"[dim]{elapsed:7.1f}s[/dim]  {text}"
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Print a line of any text: brackets in it are not markup."""
+        self.step(escape(text))
+
+    def problem(self, text: str) -> None:
+        self.step(f"[red]{escape(text)}[/red]")
 
 
 def run(options: UpOptions, console: Console) -> None:
     """Run the deployment until a signal stops it. Raises ManifestError, NameTakenError or
-    PortTakenError before anything is started, DeploymentError when the deployment does not come up.
+    PortTakenError before anything starts, DeploymentError if the deployment does not start.
     """
     saved = read(options.path)
     manifest = loads(saved.text, str(options.path))
@@ -95,14 +114,14 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     try:
         asyncio.run(Up(options, saved, manifest, settings, progress).run())
     except ExceptionGroup as group:
-        # The tasks of a deployment fall together; the first that fell says why.
+        # The tasks of a deployment end together; the first has the cause.
         raise group.exceptions[0] from group
 
 
 class Up:
-    """The command holds the present manifest, takes orders, and writes the log.
+    """The running command: it holds the present manifest, takes orders, and prints its progress.
 
-    The deployment runs in a process of its own, which is started again when it is lost.
+    The deployment runs in a separate process, which is started again when it is lost.
     """
 
     def __init__(
@@ -143,8 +162,8 @@ class Up:
         )
 
     async def run(self) -> None:
-        """Keep the deployment up until SIGINT or SIGTERM. Raises DeploymentError when the first
-        start fails."""
+        """Keep the deployment up until SIGINT or SIGTERM. Raises DeploymentError if the first start
+        fails."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -180,7 +199,7 @@ class Up:
             self._progress.step("Stopped: every process has ended")
 
     async def _keep_deployed(self) -> None:
-        """Start the deployment again whenever it ends. Raises DeploymentError where no start ever
+        """Restart the deployment whenever it ends. Raises DeploymentError if no start has ever
         succeeded."""
         has_been_ready, num_failures = False, 0
         while True:
@@ -253,7 +272,7 @@ class Up:
         try:
             refused = changes(self._manifest, manifest)
         except Exception as error:
-            # A template may hold whatever YAML can.
+            # A template may hold anything that YAML can.
             raise ManifestError(("The manifest cannot be compared with what runs.",)) from error
         if refused:
             raise ManifestError(refused)

@@ -12,7 +12,7 @@ from support.manifests import edited
 from macroserve.api.manifest import ManifestError, parse
 from macroserve.engine.settings import EngineSettings
 from macroserve.local import up
-from macroserve.local.engine_check import check_parallel
+from macroserve.local.checks import check_parallel
 from macroserve.local.manifest_file import engine_settings
 from macroserve.serving.ray.devices import Devices
 
