@@ -1,75 +1,88 @@
 """The built binaries: there once for all clusters of a machine, or not at all."""
 
 import fcntl
-import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import debian, places, recipes
-from cluster.debian import Suite
+from cluster import places, recipes
 from cluster.errors import ClusterError
 from cluster.steps import Steps
 
 _STAMP = "built.json"
+_VERSIONS = "versions.json"
 
 
 def find() -> Path:
-    """The folder of the binaries. Raises ClusterError if they are not built."""
+    """Return the folder of the binaries. Raise ClusterError if they are not built."""
     folder = places.binaries()
     if not _is_current(folder):
         raise ClusterError(f"no binaries in {folder}: run `make cluster-build` (once, 7 minutes)")
     return folder
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of the binaries by name. Raise ClusterError if they are not built."""
+    return json.loads((find() / _STAMP).read_text())["versions"]
+
+
 def build(steps: Steps) -> Path:
-    """Build what is not there. Interrupted, it leaves nothing behind."""
+    """Build the parts that are missing or whose recipe has changed. An interrupted build leaves the
+    parts that were ready, and the former binaries."""
     target = places.binaries()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(target.parent / "build.lock"):
+    parts = places.parts()
+    parts.mkdir(parents=True, exist_ok=True)
+    with _only_one(places.cache() / "build.lock"):
         if not _is_current(target):
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
-                built = _build(Path(scratch), steps)
-                shutil.rmtree(target, ignore_errors=True)
-                built.rename(target)
+            built = [_build_part(recipe, parts, steps) for recipe in recipes.RECIPES]
+            _join(built, target)
+            for part in set(parts.iterdir()) - set(built):
+                shutil.rmtree(part)
     return target
 
 
-def _build(scratch: Path, steps: Steps) -> Path:
-    target = scratch / "bin"
-    target.mkdir()
-    with steps("Debian's own binaries and Go (download)"):
-        bookworm = Suite("bookworm", scratch / "bookworm")
-        recipes.unpack_debian(bookworm, target)
-    with steps(f"Kubernetes {recipes.KUBERNETES} (download, compile)"):
-        recipes.build_kubernetes(bookworm, scratch / "kubernetes", target)
-    with steps("pause"):
-        recipes.build_pause(bookworm, scratch / "kubernetes", target)
-    shutil.rmtree(scratch / "kubernetes")
-    with steps("CRD server (download, compile)"):
-        sid = Suite("sid", scratch / "sid")
-        crd_server = recipes.build_crd_server(sid, scratch / "crd-server", target)
-    versions = {"kubernetes": recipes.KUBERNETES, "crd server": crd_server}
-    stamp = {"recipe": _recipe(), "versions": versions}
-    (target / _STAMP).write_text(json.dumps(stamp, indent=2))
-    return target
+def _build_part(recipe: recipes.Recipe, parts: Path, steps: Steps) -> Path:
+    part = parts / f"{recipe.name}-{recipe.digest}"
+    if not part.exists():
+        with (
+            steps(recipe.title),
+            tempfile.TemporaryDirectory(dir=places.cache(), prefix="build-") as scratch,
+        ):
+            work, made = Path(scratch) / "work", Path(scratch) / "made"
+            work.mkdir()
+            made.mkdir()
+            found = recipe.make(work, made)
+            (made / _VERSIONS).write_text(json.dumps(found))
+            made.rename(part)
+    return part
+
+
+def _join(parts: list[Path], target: Path) -> None:
+    """Make `target` the folder of all parts' binaries."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
+        joined = Path(scratch) / "bin"
+        found: dict[str, str] = {}
+        for part in parts:
+            found |= json.loads((part / _VERSIONS).read_text())
+            shutil.copytree(part, joined, copy_function=os.link, dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns(_VERSIONS))  # fmt: skip
+        stamp = {"parts": _wanted(), "versions": found}
+        (joined / _STAMP).write_text(json.dumps(stamp, indent=2))
+        shutil.rmtree(target, ignore_errors=True)
+        joined.rename(target)
 
 
 def _is_current(folder: Path) -> bool:
     stamp = folder / _STAMP
-    return stamp.exists() and json.loads(stamp.read_text())["recipe"] == _recipe()
+    return stamp.exists() and json.loads(stamp.read_text()).get("parts") == _wanted()
 
 
-def _recipe() -> str:
-    """Changes with whatever says how the binaries are made."""
-    sources = (recipes.__file__, debian.__file__, recipes.PAUSE)
-    digest = hashlib.sha256()
-    for source in sources:
-        digest.update(Path(source).read_bytes())
-    return digest.hexdigest()
+def _wanted() -> dict[str, str]:
+    return {recipe.name: recipe.digest for recipe in recipes.RECIPES}
 
 
 @contextmanager

@@ -3,8 +3,11 @@
 apt gets a state of its own below the folder. The mirror is the one that this machine uses.
 """
 
+import os
 import re
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cluster.errors import ClusterError
@@ -41,9 +44,11 @@ class Suite:
         self._apt("download", *packages)
         self._unpack_archives()
 
-    def unpack_with_dependencies(self, *packages: str) -> None:
+    def unpack_with_dependencies(self, *packages: str, without: Sequence[str] = ()) -> None:
+        """Unpack these packages and all that they depend on. `without`: how the names of
+        dependencies begin that are of no use here."""
         self._apt("install", "--yes", "--no-install-recommends", "--download-only", *packages)
-        self._unpack_archives()
+        self._unpack_archives(without)
 
     def source(self, package: str) -> Path:
         """The upstream's tar file of a source package."""
@@ -56,9 +61,19 @@ class Suite:
         (archive,) = self._archives.glob(f"{package}_*.deb")
         return _run("dpkg-deb", "--field", str(archive), "Version").strip()
 
-    def _unpack_archives(self) -> None:
-        for archive in self._archives.glob("*.deb"):
+    def _unpack_archives(self, without: Sequence[str] = ()) -> None:
+        archives = [
+            archive
+            for archive in self._archives.glob("*.deb")
+            if not archive.name.startswith(tuple(without))
+        ]
+
+        def extract(archive: Path) -> None:
             _run("dpkg-deb", "--extract", str(archive), str(self.root))
+
+        # Unpacking keeps one core busy.
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(extract, archives))
 
     def _apt(self, *arguments: str) -> None:
         _run("apt-get", *self._options, "--quiet", *arguments, directory=self._archives)

@@ -14,6 +14,11 @@ def binaries() -> Path:
     return cache() / "bin"
 
 
+def parts() -> Path:
+    """Binaries by recipe, which `binaries` links to."""
+    return cache() / "parts"
+
+
 def images() -> Path:
     """Image archives, kept from run to run."""
     return cache() / "images"

@@ -1,88 +1,92 @@
-"""Built once, again when the recipe changes, and never half."""
+"""The parts of the binaries are built once, again when their recipe changes, and never half."""
 
 from pathlib import Path
 
 import pytest
 from cluster import ClusterError, binaries, places
+from cluster.recipes import Recipe
 from cluster.steps import Steps
 
 QUIET = Steps(quiet=True)
 
 
-class Recipes:
-    """Stand in for the real recipes, which take minutes."""
+class Part:
+    """A recipe for one file, in place of the real ones, which take minutes."""
 
-    KUBERNETES = "v1.20.2"
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self.builds = 0
         self.fails = False
-        self.PAUSE = folder / "pause.go"
-        self.PAUSE.touch()
-        self.__file__ = str(folder / "recipes.py")
+        self._source = folder / f"{name}.py"
+        self._name = name
         self.write("first")
+        self.recipe = Recipe(name, name, self._make, (self._source,))
 
     def write(self, text: str) -> None:
-        Path(self.__file__).write_text(text)
+        self._source.write_text(text)
 
-    def unpack_debian(self, _: object, target: Path) -> None:
+    def _make(self, _: Path, target: Path) -> dict[str, str]:
         self.builds += 1
-        (target / "etcd").touch()
-
-    def build_kubernetes(self, _: object, folder: Path, target: Path) -> None:
-        folder.mkdir()
+        (target / self._name).write_text(self._source.read_text())
         if self.fails:
             raise KeyboardInterrupt
-
-    def build_pause(self, *_: object) -> None:
-        pass
-
-    def build_crd_server(self, *_: object) -> str:
-        return "v1.36.0"
+        return {self._name: "v1"}
 
 
 @pytest.fixture
-def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipes:
-    recipes = Recipes(tmp_path)
+def etcd(tmp_path: Path) -> Part:
+    return Part(tmp_path, "etcd")
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path) -> Part:
+    return Part(tmp_path, "kubectl")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etcd: Part, kubectl: Part) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(binaries, "recipes", recipes)
-    monkeypatch.setattr(binaries, "Suite", lambda *_: None)
-    return recipes
+    monkeypatch.setattr(binaries.recipes, "RECIPES", (etcd.recipe, kubectl.recipe))
 
 
-def test_binaries_that_are_built_are_not_built_again(recipes: Recipes) -> None:
+def test_binaries_that_are_built_are_not_built_again(etcd: Part) -> None:
     assert binaries.build(QUIET) == binaries.build(QUIET) == binaries.find() == places.binaries()
-    assert recipes.builds == 1
+    assert etcd.builds == 1
     assert (places.binaries() / "etcd").exists()
+    assert binaries.versions() == {"etcd": "v1", "kubectl": "v1"}
 
 
-def test_binaries_whose_recipe_changed_are_built_again(recipes: Recipes) -> None:
+def test_part_whose_recipe_changed_is_built_again_alone(etcd: Part, kubectl: Part) -> None:
     binaries.build(QUIET)
-    recipes.write("second")
+    etcd.write("second")
     with pytest.raises(ClusterError, match="make cluster-build"):
         binaries.find()
     binaries.build(QUIET)
-    assert recipes.builds == 2
-    assert binaries.find() == places.binaries()
+    assert (etcd.builds, kubectl.builds) == (2, 1)
+    assert (binaries.find() / "etcd").read_text() == "second"
+    assert (binaries.find() / "kubectl").read_text() == "first"
+    assert len(list(places.parts().iterdir())) == 2
 
 
-def test_binaries_that_are_not_built_raise_with_the_command(recipes: Recipes) -> None:
+def test_binaries_that_are_not_built_raise_with_the_command() -> None:
     with pytest.raises(ClusterError, match="make cluster-build"):
         binaries.find()
 
 
-def test_interrupted_build_leaves_no_file(recipes: Recipes) -> None:
-    recipes.fails = True
+def test_interrupted_build_leaves_the_parts_that_were_ready(etcd: Part, kubectl: Part) -> None:
+    kubectl.fails = True
     with pytest.raises(KeyboardInterrupt):
         binaries.build(QUIET)
-    assert [path.name for path in places.cache().iterdir()] == ["build.lock"]
-
-
-def test_interrupted_build_keeps_the_former_binaries(recipes: Recipes) -> None:
+    assert sorted(path.name for path in places.cache().iterdir()) == ["build.lock", "parts"]
+    kubectl.fails = False
     binaries.build(QUIET)
-    recipes.write("second")
-    recipes.fails = True
+    assert (etcd.builds, kubectl.builds) == (1, 2)
+
+
+def test_interrupted_build_keeps_the_former_binaries(etcd: Part) -> None:
+    binaries.build(QUIET)
+    etcd.write("second")
+    etcd.fails = True
     with pytest.raises(KeyboardInterrupt):
         binaries.build(QUIET)
-    recipes.write("first")
+    etcd.write("first")
     assert binaries.find() == places.binaries()

@@ -14,7 +14,10 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+")
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
-HASHED = ("operator.lock", "dev.lock", "cpu.lock", "gpu.lock", "docs.lock", "peers.lock")
+HASHED = (
+    *("operator.lock", "dev.lock", "cpu.lock", "gpu.lock"),
+    *("docs.lock", "peers.lock", "kubectl.lock"),
+)
 LOCKS = ("operator.lock", "dev.lock", "cpu.lock", "cpu-torch.lock")
 """What `make venv` installs."""
 
@@ -39,7 +42,7 @@ def locked() -> dict[str, Version]:
     return {name: version for lock in LOCKS for name, version in pins(lock).items()}
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, "gpu.lock", "docs.lock", "peers.lock"])
+@pytest.mark.parametrize("lock", [*LOCKS, "gpu.lock", "docs.lock", "peers.lock", "kubectl.lock"])
 def test_lock_pins_every_package_once(lock: str) -> None:
     assert lines(lock)
     assert [line for line in lines(lock) if not PINNED.fullmatch(line)] == []

@@ -1,0 +1,47 @@
+"""Objects as the Go types of the newest Kubernetes see them."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster import binaries
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Verdict of the types on an object.
+
+    Attributes:
+        error: Why they refuse it, such as a field that they do not know; empty if they accept it.
+        deprecated: Version that deprecated its API, such as ``1.33``; empty if none has.
+        removed: Version that stopped serving its API; empty if none has.
+    """
+
+    error: str
+    deprecated: str
+    removed: str
+
+
+def decode_strictly(objects: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    """Return a verdict for each object. Raise ClusterError if the types are not built."""
+    program = binaries.find() / "decode-strictly"
+    newest = _numbers(binaries.versions()["newest types"].removeprefix("v"))
+    ended = subprocess.run(
+        [program], input=json.dumps(objects), capture_output=True, text=True, check=True
+    )
+
+    def until_now(version: str) -> str:
+        """Return a version that is out, or nothing: beta APIs name their end from the start."""
+        return version if version and _numbers(version) <= newest else ""
+
+    return [
+        Verdict(each["error"], until_now(each["deprecated"]), until_now(each["removed"]))
+        for each in json.loads(ended.stdout)
+    ]
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
