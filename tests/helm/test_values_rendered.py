@@ -7,6 +7,7 @@ import helm_python as helm
 import pytest
 import yaml
 from support.chart import CHART, NAMESPACE, ROOT, Object, at, chart, nested, render, value_paths
+from support.newest_kubernetes import problems
 
 VERSION = chart().metadata["appVersion"]
 
@@ -331,16 +332,35 @@ def test_chart_values_are_all_in_a_table_above(path: str) -> None:
 
 
 def test_chart_with_every_value_changed_renders() -> None:
-    """Values differ from their defaults, unless they exclude another value."""
-    values: Object = {}
-    for path, value, *_ in (*FIELDS, *PRESENCE):
-        if value is not False and path not in ("webhook.certificate", "operator.replicas"):
-            _merge(values, nested(path, value))
-    rendered = render(values)
+    rendered = render(_every_value_changed())
     assert set(rendered.objects) >= RULES | {
         "AlertmanagerConfig/macroserve-operator",
         "ServiceMonitor/macroserve-operator",
     }
+
+
+@pytest.mark.integration
+def test_newest_kubernetes_knows_every_object_of_chart_and_manifests() -> None:
+    tried = [{}, _every_value_changed(), *(nested(path, value) for path, value, *_ in PRESENCE)]
+    rendered = [found for values in tried for found in render(values).objects.values()]
+    files = [*CHART.glob("crds/*.yaml"), *(ROOT / "manifests" / "operator").glob("*.yaml")]
+    written = [
+        found
+        for path in files
+        if path.name != "kustomization.yaml"
+        for found in yaml.safe_load_all(path.read_text())
+        if found
+    ]
+    assert problems([*rendered, *written]) == set()
+
+
+def _every_value_changed() -> Object:
+    """Return values that all differ from their defaults, unless they exclude another value."""
+    values: Object = {}
+    for path, value, *_ in (*FIELDS, *PRESENCE):
+        if value is not False and path not in ("webhook.certificate", "operator.replicas"):
+            _merge(values, nested(path, value))
+    return values
 
 
 def _has(tree: Object, path: str) -> bool:

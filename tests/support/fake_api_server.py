@@ -23,10 +23,12 @@ OWN_GRACE_S = 300
 
 class FakeApiServer:
     """An API server in memory. `before_call` may raise the error of a call; `on_change` is called
-    with each change, and with None for a deleted object."""
+    with each change, and with None for a deleted object. `written` has the operator's objects and
+    patches in order, each with its kind."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.written: list[Raw] = []
         self.before_call: Callable[[str], None] = lambda verb: None
         self.on_change: Callable[[Kind, Raw, bool], None] = lambda kind, obj, gone: None
         self._objects: dict[tuple[Kind, str, str], Raw] = {}
@@ -46,29 +48,29 @@ class FakeApiServer:
         return str(next(self._versions)), found
 
     async def create(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
-        self._called("create", kind, obj["metadata"]["name"])
+        self._called("create", kind, obj["metadata"]["name"], obj)
         if self._key(kind, obj) in self._objects:
             raise ApiError(409, "it exists already", "AlreadyExists")
         return self.put(kind, obj)
 
     async def replace(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
-        self._called("replace", kind, obj["metadata"]["name"])
+        self._called("replace", kind, obj["metadata"]["name"], obj)
         self._check_version(kind, obj["metadata"]["name"], obj["metadata"])
         return self.put(kind, obj)
 
     async def apply(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
-        self._called("apply", kind, obj["metadata"]["name"])
+        self._called("apply", kind, obj["metadata"]["name"], obj)
         return self.put(kind, _merged(self._objects.get(self._key(kind, obj), {}), obj))
 
     async def apply_status(self, namespace: str, name: str, status: Mapping[str, Any]) -> None:
-        self._called("apply_status", MACROINSTANCE, name)
+        self._called("apply_status", MACROINSTANCE, name, {"status": status})
         found = self._objects.get((MACROINSTANCE, namespace, name))
         if found is None:
             raise ApiError(404, "there is none", "NotFound")
         self.put(MACROINSTANCE, {**found, "status": dict(status)})
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw:
-        self._called("merge", kind, name)
+        self._called("merge", kind, name, patch)
         self._check_version(kind, name, patch["metadata"])
         found = self._objects.get((kind, namespace, name))
         if found is None:
@@ -114,8 +116,13 @@ class FakeApiServer:
         if found := self._objects.pop(self._key(kind, obj), None):
             self.on_change(kind, found, True)
 
-    def _called(self, verb: str, kind: Kind, name: str = "") -> None:
+    def _called(
+        self, verb: str, kind: Kind, name: str = "", body: Mapping[str, Any] | None = None
+    ) -> None:
         self.calls.append(f"{verb} {kind.name} {name}".strip())
+        if body is not None:
+            typed = {**body, "apiVersion": kind.api_version, "kind": kind.name}
+            self.written.append(_copy(typed))
         self.before_call(verb)
 
     def _check_version(self, kind: Kind, name: str, metadata: Mapping[str, Any]) -> None:
@@ -133,7 +140,9 @@ class FakeApiServer:
 def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Raw:
     result = dict(base)
     for key, value in patch.items():
-        if isinstance(value, Mapping):
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
             result[key] = _merged(result.get(key) or {}, value)
         else:
             result[key] = value

@@ -6,11 +6,12 @@ from datetime import timedelta
 from support.fake_api_server import Raw
 from support.fake_deployment import FakeDeployment
 
-from macroserve.operator.k8s.kinds import EVENT
+from macroserve.operator.k8s.kinds import EVENT, POD
 from macroserve.operator.reconcile.reconciler import Reconciler
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 MAX_RECONCILES = 60
+ECC = "CUDA error: uncorrectable ECC error encountered"
 
 
 async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
@@ -28,6 +29,24 @@ async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
         if idle == 5:
             return
     raise AssertionError(f"still busy: {fake.api.calls} {orders(fake)}")
+
+
+def fail_starts(fake: FakeDeployment, pod: Raw, node: str, times: int) -> None:
+    """Let the pod fail `times` starts by a device of its node; the kubelet waits for the next."""
+    fake.crash(pod)
+    ended = {"exitCode": 1, "message": ECC, "startedAt": "2026-01-01T00:00:02Z"}
+    engine = {
+        "name": "engine",
+        "ready": False,
+        "restartCount": times - 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    found = fake.api.all(POD)
+    (pod,) = [p for p in found if p["metadata"]["name"] == pod["metadata"]["name"]]
+    spec, status = {**pod["spec"], "nodeName": node}, {**pod["status"], "podIP": None}
+    status |= {"phase": "Pending", "containerStatuses": [engine]}
+    fake.api.put(POD, {**pod, "spec": spec, "status": status})
 
 
 def fewest_staying(fake: FakeDeployment, reconciler: Reconciler) -> int:

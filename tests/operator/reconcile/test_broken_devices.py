@@ -2,39 +2,16 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 from support.fake_api_server import Raw
 from support.fake_deployment import FakeDeployment, resource
-from support.fake_reconciles import condition, events, settle, settled
+from support.fake_reconciles import ECC, condition, events, fail_starts, settle, settled
 
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import EVENT, POD
 from macroserve.operator.reconcile.reconciler import Reconciler
 
-ECC = "CUDA error: uncorrectable ECC error encountered"
 TERM = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def ended(message: str) -> dict[str, Any]:
-    return {"exitCode": 1, "message": message, "startedAt": "2026-01-01T00:00:02Z"}
-
-
-def fail_starts(fake: FakeDeployment, pod: Raw, node: str, times: int) -> None:
-    """Write the status of a kubelet that waits for the next start."""
-    fake.crash(pod)
-    engine = {
-        "name": "engine",
-        "ready": False,
-        "restartCount": times - 1,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": ended(ECC)},
-    }
-    found = fake.api.all(POD)
-    (pod,) = [p for p in found if p["metadata"]["name"] == pod["metadata"]["name"]]
-    spec, status = {**pod["spec"], "nodeName": node}, {**pod["status"], "podIP": None}
-    status |= {"phase": "Pending", "containerStatuses": [engine]}
-    fake.api.put(POD, {**pod, "spec": spec, "status": status})
 
 
 def reconcile(fake: FakeDeployment, reconciler: Reconciler, number: int) -> None:
