@@ -1,21 +1,25 @@
 """The operator runs on a real API server. No node runs its pods, so they stay Pending."""
 
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 import yaml
 from cluster import ApiCluster, KubectlError
-from support import crd
+from support import crd, quickstart
 from support.operator_process import OperatorProcess, emulated, wait_for
 from support.team import Team
 from world.repeating import repeating
 
 pytestmark = pytest.mark.integration
 
+ROOT = Path(__file__).parents[2]
 OWNED = "deployment,service,configmap,secret,poddisruptionbudget,pod"
 
 
@@ -58,6 +62,26 @@ def test_macroinstance_gets_all_its_objects(operator: OperatorProcess, team: Tea
     wait_for(lambda: team.condition("llama", "Progressing")["status"] == "True", "its status")
     assert team.condition("llama", "Ready")["reason"] == "HeadUnavailable"
     assert "InstanceAdded" in team.event_reasons("llama")
+
+
+def test_newest_kubectl_runs_the_quickstart(
+    cluster: ApiCluster, operator: OperatorProcess, team: Team
+) -> None:
+    _, *options = cluster.kubectl_command
+
+    def kubectl(*arguments: str) -> str:
+        command = [cluster.binaries / "kubectl-newest", *options, "-n", team.name, *arguments]
+        return subprocess.run(command, cwd=ROOT, text=True, check=True, stdout=PIPE).stdout
+
+    apply, get, scale, describe = map(str.split, quickstart.COMMANDS)
+    assert "macroinstance.macroserve.io/emulated created" in kubectl(*apply)
+    team.wait_for_instances("emulated", 8)
+    assert get[-1] == "--watch"
+    assert "emulated" in kubectl(*get, "--request-timeout=3s")
+    assert "macroinstance.macroserve.io/emulated scaled" in kubectl(*scale)
+    team.wait_for_instances("emulated", 7)
+    described = kubectl(*describe)
+    assert "Conditions:" in described and "InstanceAdded" in described
 
 
 def test_scaling_by_the_subresource_is_followed(operator: OperatorProcess, team: Team) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support import quickstart
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -135,6 +136,14 @@ def test_page_names_fields_of_the_custom_resource(page: Path) -> None:
 
 def test_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_commands_of_the_quickstart_are_those_that_run_against_an_api_server() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Quickstart: Kubernetes")[2]
+    code = FENCED.search(section)
+    assert code
+    commands = re.findall(r"^kubectl (.+?)(?: +#.*)?$", code[1], re.MULTILINE)
+    assert tuple(commands) == quickstart.COMMANDS
 
 
 def test_reference_is_what_its_sources_give(tmp_path: Path) -> None:
