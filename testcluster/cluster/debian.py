@@ -5,12 +5,12 @@ apt gets a state of its own below the folder. The mirror is the one that this ma
 
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cluster.errors import ClusterError
+from cluster.processes import run
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -59,7 +59,7 @@ class Suite:
     def version(self, package: str) -> str:
         """Return the version of an unpacked package."""
         (archive,) = self._archives.glob(f"{package}_*.deb")
-        return _run("dpkg-deb", "--field", str(archive), "Version").strip()
+        return run("dpkg-deb", "--field", str(archive), "Version").strip()
 
     def _unpack_archives(self, without: Sequence[str] = ()) -> None:
         archives = [
@@ -69,27 +69,20 @@ class Suite:
         ]
 
         def extract(archive: Path) -> None:
-            _run("dpkg-deb", "--extract", str(archive), str(self.root))
+            run("dpkg-deb", "--extract", str(archive), str(self.root))
 
         # Unpacking keeps one core busy.
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             list(threads.map(extract, archives))
 
     def _apt(self, *arguments: str) -> None:
-        _run("apt-get", *self._options, "--quiet", *arguments, directory=self._archives)
+        run("apt-get", *self._options, "--quiet", *arguments, directory=self._archives)
 
 
 def _mirror() -> str:
     """Return the mirror of the machine's own sources, which may have either of apt's formats."""
-    listing = _run("apt-get", "--print-uris", "update")
+    listing = run("apt-get", "--print-uris", "update")
     found = re.search(r"^'(\S+)/dists/[a-z]+/InRelease'", listing, re.MULTILINE)
     if found is None:
         raise ClusterError("apt knows no Debian mirror on this machine")
     return found.group(1)
-
-
-def _run(*command: str, directory: Path | None = None) -> str:
-    ended = subprocess.run(command, cwd=directory, capture_output=True, text=True)
-    if ended.returncode:
-        raise ClusterError(f"{' '.join(command)} failed:\n{ended.stdout}{ended.stderr}")
-    return ended.stdout

@@ -82,6 +82,18 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def run(
+    *command: str, directory: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a command and return its output. Raises ClusterError with its last words if it fails."""
+    settings = {**os.environ, **environment} if environment else None
+    ended = subprocess.run(command, cwd=directory, env=settings, text=True, capture_output=True)
+    if ended.returncode:
+        words = (ended.stdout + ended.stderr)[-4000:]
+        raise ClusterError(f"{' '.join(command[:3])} failed:\n{words}")
+    return ended.stdout
+
+
 def wait_until(
     condition: Callable[[], bool],
     what: str,

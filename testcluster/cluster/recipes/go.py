@@ -1,11 +1,9 @@
 """Debian's Go."""
 
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster.errors import ClusterError
+from cluster.processes import run
 
 
 class Go:
@@ -49,14 +47,3 @@ class Go:
     def run(self, command: Sequence[str], directory: Path) -> None:
         """Run a program that reads the tool chain's settings."""
         run(*command, directory=directory, environment=self._environment)
-
-
-def run(*command: str, directory: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Run a command; raise ClusterError with its output if it fails."""
-    settings = {**os.environ, **environment} if environment else None
-    ended = subprocess.run(
-        command, cwd=directory, env=settings, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    if ended.returncode:
-        raise ClusterError(f"{command[0]} {command[1]} failed:\n{ended.stdout[-4000:]}")

@@ -4,7 +4,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from cluster.recipes.go import run
+from cluster.processes import run
 
 LOCK = Path(__file__).parents[3] / "requirements" / "kubectl.lock"
 

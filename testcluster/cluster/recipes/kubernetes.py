@@ -9,7 +9,8 @@ from pathlib import Path
 
 from cluster.debian import Suite
 from cluster.errors import ClusterError
-from cluster.recipes.go import Go, run
+from cluster.processes import run
+from cluster.recipes.go import Go
 
 VERSION = "v1.20.2"
 PAUSE = Path(__file__).parents[1] / "files" / "pause.go"
