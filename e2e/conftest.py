@@ -1,8 +1,9 @@
 """The fixtures give each test one cluster, one release of the chart and a namespace of its own.
 
-The cluster is built here, or with ``CLUSTER=given`` the one that KUBECONFIG names; it finds the
-images under the names that IMAGES gives (``PREFIX:TAG``). A case says by its mark ``needs`` which
-capabilities it needs, and is skipped on a cluster that lacks one.
+The cluster is built here, made by kind with ``CLUSTER=kind``, or with ``CLUSTER=given`` the one
+that KUBECONFIG names, which finds the images under the names that IMAGES gives (``PREFIX:TAG``). A
+case says by its mark ``needs`` which capabilities it needs, and is skipped on a cluster that lacks
+one.
 
 What a failed test leaves to look at (resources, events, logs) goes to ``build/e2e/``.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cluster import Capability, Cluster, GivenCluster, NodeCluster
+from cluster import Capability, Cluster, GivenCluster, KindCluster, NodeCluster
 from images import build_engine_image, build_operator_image
 from world.kube import Kube
 from world.release import NAMESPACE, Release, image_values
@@ -23,7 +24,7 @@ from world.served import Served, emulated
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "build" / "e2e"
 
-CLUSTERS = {"built": NodeCluster, "given": GivenCluster}
+CLUSTERS = {"built": NodeCluster, "kind": KindCluster, "given": GivenCluster}
 CLUSTER = CLUSTERS.get(os.environ.get("CLUSTER") or "built")
 if CLUSTER is None:
     raise pytest.UsageError(f"CLUSTER must be one of {', '.join(CLUSTERS)}")
@@ -132,8 +133,8 @@ def _reason_to_skip(item: pytest.Item) -> str:
         for capability in mark.args:
             if capability not in CLUSTER.capabilities:
                 return f"this cluster cannot {capability}"
-    if CLUSTER is GivenCluster and not _uses_cluster(item):
-        return "this case is not about the cluster that is given"
+    if CLUSTER is not NodeCluster and not _uses_cluster(item):
+        return "this case is about the built cluster alone"
     return ""
 
 

@@ -1,10 +1,11 @@
-"""Kubernetes clusters for tests: built on this machine from Debian's packages, or given."""
+"""Kubernetes clusters for tests: built from Debian's packages, made by kind, or given."""
 
 from cluster.api_cluster import ApiCluster
 from cluster.base import Cluster
 from cluster.capabilities import Capability
 from cluster.errors import ClusterError, KubectlError, UnsupportedError
 from cluster.given_cluster import GivenCluster
+from cluster.kind_cluster import KindCluster
 from cluster.node_cluster import NodeCluster
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "GivenCluster",
+    "KindCluster",
     "KubectlError",
     "NodeCluster",
     "UnsupportedError",

@@ -27,8 +27,6 @@ class GivenCluster(Cluster):
     capabilities = frozenset({Capability.RUN_PODS})
 
     def __enter__(self) -> "GivenCluster":
-        if not os.environ.get("KUBECONFIG"):
-            raise ClusterError("KUBECONFIG names no cluster")
         # Its own kubectl fits its version better than the one that is built here.
         installed = shutil.which("kubectl")
         kubectl = Path(installed) if installed else binaries.find() / "kubectl"
@@ -38,7 +36,7 @@ class GivenCluster(Cluster):
             )
             self.kubeconfig = self._folder / "kubeconfig"
             self.kubeconfig.touch(mode=0o600)
-            self.kubeconfig.write_text(_current_context(kubectl))
+            self.kubeconfig.write_text(self._credentials(kubectl))
             # The cache of a person may be that of an earlier cluster at the same address.
             self.kubectl_command = [
                 kubectl,
@@ -52,6 +50,12 @@ class GivenCluster(Cluster):
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+
+    def _credentials(self, kubectl: Path) -> str:
+        """Return the text of a kubeconfig file that lets in an administrator."""
+        if not os.environ.get("KUBECONFIG"):
+            raise ClusterError("KUBECONFIG names no cluster")
+        return _current_context(kubectl)
 
     def service_address(self, namespace: str, service: str) -> str:
         backends: list[tuple[str, int]] = []
