@@ -18,7 +18,10 @@ _VERSIONS = "versions.json"
 
 
 def find() -> Path:
-    """Return the folder of the binaries. Raise ClusterError if they are not built."""
+    """Return the folder of the binaries: the one that KUBERNETES_BINARIES names (of a release, for
+    the API tier alone), or else the built one. Raise ClusterError if they are not built."""
+    if given := os.environ.get("KUBERNETES_BINARIES"):
+        return Path(given)
     folder = places.binaries()
     if not _is_current(folder):
         raise ClusterError(f"no binaries in {folder}: run `make cluster-build` (once, 7 minutes)")

@@ -39,7 +39,7 @@ class BuiltCluster(Cluster):
         return self._control_plane.audit_log
 
     def _is_registered(self, api_service: dict[str, Any]) -> bool:
-        return apiservices.is_registered(api_service)
+        return not self._control_plane.has_crd_server or apiservices.is_registered(api_service)
 
     def stop_apiserver(self) -> None:
         self._control_plane.stop_api_server()

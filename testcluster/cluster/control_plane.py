@@ -1,6 +1,7 @@
 """etcd, the API server, the CRD server behind it and, where wanted, the controllers.
 
-The CRD server is a newer Kubernetes' (with CEL) and is reached through the API server's
+Binaries of a release have no separate CRD server: their API server knows CEL itself. For the built
+ones, the CRD server is a newer Kubernetes' (with CEL) and is reached through the API server's
 aggregation layer, so that clients see one API. Custom resources are its own matter: their
 webhooks, for example, are called by it.
 """
@@ -28,7 +29,6 @@ _CRD_CHECKS = (
     "poststarthook/crd-informer-synced",
     "poststarthook/start-apiextensions-controllers",
 )
-_UNSERVED = ("--port=0", "--secure-port=0", "--leader-elect=false")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class ControlPlane:
         self.audit_log = settings.directory / "audit.log"
         self.directory = settings.directory
         self.binaries = settings.binaries
+        self.has_crd_server = (settings.binaries / "apiextensions-apiserver").exists()
+        """Whether CRDs have a server of their own: the API server is too old for CEL rules."""
         self.logs = settings.directory / "logs"
         self.logs.mkdir()
         url = f"https://{settings.address}:{settings.port}"
@@ -81,15 +83,15 @@ class ControlPlane:
         with steps("etcd, API server"):
             self._start_etcd()
             self._run_api_server()
-            # CRDs are not there yet, and the API server would be ready when it has seen them.
-            self.wait_until(
-                lambda: self.api.is_ready(without=_CRD_CHECKS), "the API server is ready"
-            )
-        with steps("CRD server"):
-            self._start_crd_server()
-            # The API server makes it last of all.
-            default = "/api/v1/namespaces/default"
-            self.wait_until(lambda: self.api.find(default) is not None, "all is ready")
+            # The API server is ready when it has seen CRDs, which another server may have.
+            unseen = _CRD_CHECKS if self.has_crd_server else ()
+            self.wait_until(lambda: self.api.is_ready(without=unseen), "the API server is ready")
+        if self.has_crd_server:
+            with steps("CRD server"):
+                self._start_crd_server()
+        # The API server makes it last of all.
+        default = "/api/v1/namespaces/default"
+        self.wait_until(lambda: self.api.find(default) is not None, "all is ready")
 
     def start_api_server(self) -> None:
         """Start the API server again after `stop_api_server`."""
@@ -108,7 +110,7 @@ class ControlPlane:
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
             f"--service-cluster-ip-range={SERVICES}",
-            f"--runtime-config={_NO_CRDS}",
+            *([f"--runtime-config={_NO_CRDS}"] if self.has_crd_server else []),
             f"--kubelet-certificate-authority={credentials.authority.certificate}",
             f"--kubelet-client-certificate={credentials.kubelet_client.certificate}",
             f"--kubelet-client-key={credentials.kubelet_client.key}",
@@ -132,13 +134,20 @@ class ControlPlane:
             f"--root-ca-file={credentials.authority.certificate}",
             f"--service-account-private-key-file={credentials.tokens.key}",
             "--use-service-account-credentials",
-            *_UNSERVED,
+            *self._unserved,
             *flags,
         )
 
     def start_scheduler(self) -> None:
         kubeconfig = self.credentials.component_kubeconfig("kube-scheduler")
-        self._run("kube-scheduler", f"--kubeconfig={kubeconfig}", *_UNSERVED)
+        self._run("kube-scheduler", f"--kubeconfig={kubeconfig}", *self._unserved)
+
+    @property
+    def _unserved(self) -> list[str]:
+        """Flags of a component alone that nobody asks for metrics."""
+        # Kubernetes 1.24 dropped the port for plain HTTP.
+        plain = ["--port=0"] if self.has_crd_server else []
+        return [*plain, "--secure-port=0", "--leader-elect=false"]
 
     def run(self, name: str, command: Sequence[str | Path], python_path: str = "") -> None:
         """Run something beside the cluster, for as long as it is up."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster import binaries
+from cluster.errors import ClusterError
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Verdict:
 def decode_strictly(objects: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     """Return a verdict for each object. Raise ClusterError if the types are not built."""
     program = binaries.find() / "decode-strictly"
+    if not program.exists():
+        raise ClusterError(f"{program.parent} has no Go types of the newest Kubernetes")
     newest = _numbers(binaries.versions()["newest types"].removeprefix("v"))
     ended = subprocess.run(
         [program], input=json.dumps(objects), capture_output=True, text=True, check=True

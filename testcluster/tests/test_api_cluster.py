@@ -14,7 +14,15 @@ from pathlib import Path
 from unittest import SkipTest
 
 import pytest
-from cluster import ApiCluster, ClusterError, KubectlError, UnsupportedError, places, ports
+from cluster import (
+    ApiCluster,
+    ClusterError,
+    KubectlError,
+    UnsupportedError,
+    binaries,
+    places,
+    ports,
+)
 from cluster.pki import Authority
 from cluster.processes import wait_until
 
@@ -261,6 +269,23 @@ def test_api_cluster_whose_owner_is_killed_leaves_no_process(tmp_path: Path) -> 
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     wait_until(lambda: processes_of(folder) == [], "all are gone", 10)
+
+
+def test_api_cluster_of_a_releases_binaries_serves_crds_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("etcd", "kube-apiserver", "kubectl"):
+        (tmp_path / name).symlink_to(binaries.find() / name)
+    monkeypatch.setenv("KUBERNETES_BINARIES", str(tmp_path))
+    crd = tmp_path / "things.yaml"
+    # The one at hand is too old for rules.
+    crd.write_text(CRD.read_text().partition("              x-kubernetes-validations")[0])
+    with ApiCluster() as cluster:
+        cluster.apply_crd(crd)
+        assert "created" in cluster.kubectl("apply", "-f", "-", input=thing(low=3))
+        cluster.stop_apiserver()
+        cluster.start_apiserver()
+        assert "thing.example.io/a" in cluster.kubectl("get", "things", "-o", "name")
 
 
 def test_api_cluster_without_binaries_names_the_command_that_builds_them(
