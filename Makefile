@@ -24,7 +24,7 @@ CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-smoke test-all test-engines test-deployments test-wheel test-api test-lab e2e e2e-core e2e-given test-cluster images manifests \
+.PHONY: help venv up lint types imports test test-unit test-smoke test-all test-engines test-deployments test-wheel test-api test-lab test-api-release e2e e2e-core e2e-given e2e-kind test-cluster images manifests \
 	docs docs-results docs-reference sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
 	peers bench-peers \
 	test-gpu bench-kernels gpu-archive gpu-check test-vllm vllm-names clean
@@ -248,6 +248,13 @@ bench-split: JSON := build/bench-split.json
 bench-split: $(INSTALLED) ## Measure how a cell divides under load, in the cluster of KUBECONFIG; figures go to JSON
 	@mkdir -p $(dir $(JSON))
 	PYTHONPATH=testcluster:e2e $(BIN)/python e2e/bench_split.py --json $(JSON)
+
+# Where kind and Docker are. KIND_IMAGE names the image of the nodes, and so the version of Kubernetes.
+e2e-kind: $(INSTALLED) ## Run the end-to-end cases on a cluster of kind (KIND_IMAGE=kindest/node:v1.37.0)
+	CLUSTER=kind $(BIN)/pytest e2e -m e2e -n 0 -o timeout=900
+
+test-api-release: $(INSTALLED) ## Run the API tests on the released Kubernetes whose programs are in KUBERNETES_BINARIES
+	$(PYTEST_SERVERS) tests/operator tests/helm
 
 clean: ## Remove .venv, caches and build results
 	rm -rf .venv .venv-docs build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
