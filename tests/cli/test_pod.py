@@ -103,7 +103,7 @@ class Played:
 def run(server: Played) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(5):
-            await serve(server, "it")
+            await serve(server, "it", "127.0.0.1:1")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(bounded())

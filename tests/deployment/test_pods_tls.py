@@ -44,7 +44,7 @@ def test_plain_http_caller_gets_no_answer_and_the_log_says_why(
     pod = pods.pods[name]
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://{pod.address}:{port}/health", timeout=10)
-    pods.wait_for(lambda: "No TLS with a caller: it speaks plain HTTP" in pod.log, 10)
+    pods.wait_for(lambda: "peer speaks plain HTTP" in pod.log, 10)
 
 
 def test_metrics_of_ingresses_and_probes_need_no_certificate(pods: Pods) -> None:
@@ -56,7 +56,7 @@ def test_metrics_of_ingresses_and_probes_need_no_certificate(pods: Pods) -> None
 def test_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
     renewed = certificates(pods.certificates, NAME, datetime.now(UTC))
     assert renewed[AUTHORITY] == pods.certificates[AUTHORITY] and renewed != pods.certificates
-    changed = "The certificate between the parts of the deployment has changed"
+    changed = '"credentials": "certificate", "event": "credentials reloaded"'
     with Load(pods) as load:
         load.after(20)
         for name in pods.pods:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from macroserve.api.logs import formatter, get_logger
 from macroserve.serving import logs
-from macroserve.serving.logs import formatter, get_logger
 
 
 def record_of(caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
@@ -48,5 +48,5 @@ def test_traceback_shows_no_values_of_variables(readable: bool) -> None:
 def test_configured_logs_go_to_the_file_that_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(logs.FILE_VARIABLE, str(tmp_path / "log"))
     logs.configure()
-    get_logger("macroserve.cell").info("instance joins", instance="a")
-    assert "instance joins" in (tmp_path / "log").read_text()
+    get_logger("macroserve.cell").info("instance joined", instance="a")
+    assert "instance joined" in (tmp_path / "log").read_text()

@@ -4,7 +4,6 @@ Only the replica that leads takes alerts. The others answer 503 and close the co
 Alertmanager retries on a new connection, which the Service may route to the leader.
 """
 
-import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -15,12 +14,13 @@ from aiohttp import web
 from prometheus_client import Counter
 
 from macroserve.api.auth import TokenCheck
+from macroserve.api.logs import get_logger
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.firing_alerts import Alert
 
 MAX_BODY_BYTES = 1 << 20
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 ALERTS = Counter(
     "macroserve_operator_alerts",
@@ -116,14 +116,16 @@ class AlertServer:
             if is_known:
                 self._note(alert)
             else:
-                log.info("%s is about %s, which is not there.", alert.name, alert.about)
+                log.info(
+                    "alert ignored", alert=alert.name, reason=f"no MacroInstance {alert.about}"
+                )
         return _answer(HTTPStatus.OK, "Taken.")
 
     def _is_allowed(self, request: web.Request) -> bool:
         try:
             token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            log.error("The token of the alerts cannot be read: %s", error)
+            log.error("alert token not read", reason=str(error))
             return False
         return bool(token) and TokenCheck([token]).allows(request.headers)
 

@@ -22,13 +22,13 @@ WATCH_S = 120
 SHUTDOWN_S = 25.0
 """Below the default grace of a pod."""
 
-logs.configure()
 options = OperatorOptions.from_env()
 runtime = Runtime(options)
 
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+    logs.configure()
     settings.posting.enabled = False
     settings.peering.standalone = True
     # Else kopf lists all CRDs and namespaces of the cluster, only to learn of ours.

@@ -1,22 +1,26 @@
-"""The operator logs its own events, each with the MacroInstance that it is about.
-
-kopf prints them, as JSON with ``--log-format=json``.
-"""
+"""Configuration of the operator's logs, and loggers with the MacroInstance as fields."""
 
 import logging
+import sys
 
+import structlog
+
+from macroserve.api.logs import formatter, get_logger
 from macroserve.operator.k8s.names import Key
 
 _QUIET = ("aiohttp.access", "kopf.activities.probe", "kopf.objects")
-"""They tell of every call, every probe and every event."""
+"""Loggers with a line for each call, probe or event."""
 
 
 def configure() -> None:
+    """Give the lines of kopf's handlers the form that the other components use."""
+    lines = formatter(readable=sys.stderr.isatty())
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(lines)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def about(key: Key, name: str) -> logging.LoggerAdapter[logging.Logger]:
+def about(key: Key, name: str) -> structlog.stdlib.BoundLogger:
     """Return the logger of that name for events about one MacroInstance."""
-    extra = {"namespace": key.namespace, "macroinstance": key.name}
-    return logging.LoggerAdapter(logging.getLogger(name), extra)
+    return get_logger(name).bind(namespace=key.namespace, macroinstance=key.name)

@@ -1,7 +1,6 @@
 """The runtime holds what one replica of the operator has open, and runs its work while it leads."""
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -32,8 +31,6 @@ from macroserve.operator.options import OperatorOptions
 from macroserve.operator.plan.autoscaler import Autoscaler
 from macroserve.operator.reconcile.queue import WorkQueue
 from macroserve.operator.reconcile.reconciler import OperatorContext, Reconciler
-
-log = logging.getLogger(__name__)
 
 KEEPALIVE_S = 60.0
 """Time for which an idle connection to a head is kept: reconciles come sooner, and the head keeps

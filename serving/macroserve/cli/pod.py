@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from macroserve.api.keys import PURPOSES, KeysError, Role
-from macroserve.serving.logs import get_logger
+from macroserve.api.logs import get_logger
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import TlsError, TlsSource
 
@@ -43,15 +43,17 @@ class Server(Protocol):
     async def stop(self) -> None: ...
 
 
-async def serve(server: Server, what: str) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish accepted requests. ``what`` names the part in the
-    log."""
+async def serve(server: Server, component: str, address: str) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish accepted requests.
+
+    component, address: name and address in the log.
+    """
     # There is nothing to finish yet, and loading a model holds the event loop for minutes.
     signal.signal(signal.SIGTERM, _end_now)
     await server.start()
-    log.info("up", part=what)
+    log.info("component started", component=component, address=address)
     await _until_told(server)
-    log.info("told to stop, finishing what was accepted", part=what)
+    log.info("stop requested", component=component)
     await server.leave()
     await server.stop()
 

@@ -130,7 +130,7 @@ def head(
             ),
         )
         options = HeadOptions(host=host, port=port, keys=keys, admin_token=admin_token)
-        await serve(HeadServer(cells, discovery, options), f"the head on {host}:{port}")
+        await serve(HeadServer(cells, discovery, options), "head", f"{host}:{port}")
 
     _run("the head", serve_part)
 
@@ -199,7 +199,7 @@ def ingress(
             grace_s=grace,
         )
         server = IngressServer(settings, options, head_url)
-        await serve(server, f"the ingress on {listen}:{port}")
+        await serve(server, "ingress", f"{listen}:{port}")
 
     _run("the ingress", serve_part)
 
@@ -258,7 +258,7 @@ def instance(
             caches=caches,
         )
         instance = InstanceServer(settings, options, server)
-        await serve(instance, f"{name} ({pool}) on {host}:{port}")
+        await serve(instance, name, f"{host}:{port}")
 
     _run(name, serve_part)
 

@@ -1,11 +1,11 @@
 """``spec.scheduling.ordering`` sets the order of the waiting requests."""
 
-import logging
 import math
 from dataclasses import replace
 from importlib import import_module
 from typing import TypeGuard
 
+from macroserve.api.logs import get_logger
 from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.strategies import strategy
 from macroserve.core.strategy import Ordering, PromptKey, Strategy, WaitingPrompt
@@ -21,7 +21,7 @@ EXAMPLE = WaitingPrompt(
 )
 """Waiting request with which a user's function is tried before the first real one."""
 
-logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def ordered_strategy(name: str, ordering: str) -> Strategy:
@@ -55,8 +55,7 @@ def _load(path: str) -> PromptKey:
 
 
 class _Guarded:
-    """The guard calls a user's function, and gives a request its deadline as key where that fails:
-    a fault in it must not end the engine."""
+    """A user's function, with deadlines as the fallback: its failure must not end the engine."""
 
     def __init__(self, path: str, function: PromptKey) -> None:
         self._path = path
@@ -75,7 +74,7 @@ class _Guarded:
     def _failed(self, prompt: WaitingPrompt, reason: str) -> float:
         if not self._has_failed:
             self._has_failed = True
-            logger.error("The ordering %s fails, and deadlines go instead: %s", self._path, reason)
+            log.error("ordering failed, using deadlines", ordering=self._path, reason=reason)
         return prompt.deadline_s
 
 

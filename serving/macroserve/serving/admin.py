@@ -21,9 +21,9 @@ from starlette.routing import Route
 from macroserve.api.access_token import Audience
 from macroserve.api.auth import TokenCheck
 from macroserve.api.keys import KeyRing, Purpose
+from macroserve.api.logs import get_logger
 from macroserve.api.messages import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
 from macroserve.serving.http.middleware import error_response
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import admission, to
 
 log = get_logger(__name__)
@@ -154,7 +154,10 @@ class AdminApi:
 
 def _refused(request: Request, status: int, reason: str) -> Response:
     log.warning(
-        "order refused", order=request.method + " " + request.url.path, status=status, reason=reason
+        "command rejected",
+        command=request.method + " " + request.url.path,
+        status=status,
+        reason=reason,
     )
     return error_response(status, reason)
 

@@ -15,9 +15,9 @@ import msgspec
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
+from macroserve.api.logs import get_logger
 from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
 from macroserve.serving.causes import cause_of
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session, to
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
@@ -61,7 +61,7 @@ async def _resolve(service: str) -> list[tuple[str, int]]:
                 host, port, family=socket.AF_INET, type=socket.SOCK_STREAM
             )
     except (OSError, TimeoutError) as error:
-        log.warning("discovery of instances fails", service=service, reason=cause_of(error))
+        log.warning("instance discovery failed", service=service, reason=cause_of(error))
         return []
     return [(str(address[0]), int(address[1])) for *_, address in found]
 

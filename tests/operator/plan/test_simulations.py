@@ -3,6 +3,7 @@ import threading
 
 import pytest
 from prometheus_client import REGISTRY
+from support.log_lines import log_lines
 
 from macroserve.core.scaling.autoscale import CapacityEstimate
 from macroserve.operator.k8s.names import Key
@@ -145,7 +146,8 @@ async def test_simulation_that_fails_is_counted_and_tried_again(world, caplog):
     world.simulations.latest(LLAMA, fail)
     await world.told()
     assert errors() == before + 1
-    assert "ns/llama" in caplog.text
+    [line] = log_lines(caplog)
+    assert (line["namespace"], line["macroinstance"]) == ("ns", "llama")
     assert world.need(3) is None
     await world.idle()
     world.now += EVERY_S

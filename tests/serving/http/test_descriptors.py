@@ -1,6 +1,7 @@
 """A server in a process that may open few files: in a process of its own."""
 
 import contextlib
+import json
 import resource
 import socket
 import subprocess
@@ -12,10 +13,11 @@ import pytest
 
 SERVER = textwrap.dedent(
     """
-    import asyncio, logging, resource, sys
+    import asyncio, resource, sys
 
     soft, hard = map(int, sys.argv[1:])
-    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    from macroserve.serving import logs
+    logs.configure()
     from macroserve.serving.http.server import HttpServer, bound
 
     async def app(scope, receive, send):
@@ -76,10 +78,9 @@ def test_connections_end_before_descriptors_do() -> None:
                 for _ in range(150)
             ]
         assert codes == [b"204"] * 50 + [b"503"] * 100
-        assert said == [
-            "This process may have 200 files open (ulimit -Hn), so it takes 50 connections at a "
-            "time instead of 8192."
-        ]
+        line = json.loads(said[0])
+        assert line["event"] == "connection limit lowered"
+        assert (line["connections"], line["wanted"], line["max_open_files"]) == (50, 8192, 200)
     assert len(said) == 1, said
 
 

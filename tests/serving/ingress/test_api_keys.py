@@ -1,11 +1,11 @@
 """API keys: read so that nothing stands open that was to be guarded, and taken over in time."""
 
 import asyncio
-import logging
 import os
 from pathlib import Path
 
 import pytest
+from support.log_lines import log_lines
 
 from macroserve.api.auth import bearer
 from macroserve.serving.ingress.api_keys import (
@@ -170,7 +170,7 @@ def test_reload_without_a_key_keeps_the_former_ones_and_says_so_once(
         assert allowed(ring, "one", "two") == [False, True]
 
     asyncio.run(run())
-    problems = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    problems = [line["reason"] for line in log_lines(caplog) if line["level"] == "error"]
     assert len(problems) == 2 and "no API key" in problems[0] and "No such file" in problems[1]
 
 

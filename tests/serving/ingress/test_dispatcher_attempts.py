@@ -120,7 +120,7 @@ async def test_adapter_of_a_request_is_named_to_every_cell_and_instance(
             await tokens(world.dispatcher)
     assert models == ["sql", "sql", None, None]
     assert [query.adapter for query in world.directory.queries] == models
-    lines = [r.__dict__["model"] for r in caplog.records if r.getMessage() == "request"]
+    lines = [r.__dict__["model"] for r in caplog.records if r.getMessage() == "request finished"]
     assert lines == ["sql", "model"]
 
 

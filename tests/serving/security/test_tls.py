@@ -1,7 +1,6 @@
 """TLS between parts, with real sockets: whom a caller takes, and how new files are taken over."""
 
 import asyncio
-import logging
 import socket
 import ssl
 import time
@@ -19,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from support import certificates, keys
+from support.log_lines import log_lines
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
@@ -36,7 +36,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "told_at", {})
+    monkeypatch.setattr(tls, "logged_at", {})
 
 
 @pytest.fixture
@@ -105,6 +105,12 @@ async def test_call_to_an_address_is_taken_by_the_name_of_the_certificate(part, 
         assert await answer(url, live(source)) == "well"
 
 
+def failed_handshakes(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
+    """The reasons of failed handshakes by peer."""
+    lines = log_lines(caplog, tls.__name__)
+    return {line["peer"]: line["reason"] for line in lines if line["event"].startswith("TLS")}
+
+
 @PARTS
 @pytest.mark.parametrize(
     ("called", "reason"),
@@ -121,10 +127,9 @@ async def test_certificate_of_another_authority_is_not_taken(
     async with part(live(other)) as url:
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(url, live(source))
-    assert (
-        f"No TLS with {url.removeprefix('https://')}: its certificate is not taken" in caplog.text
-    )
-    assert reason in caplog.text
+    failures = failed_handshakes(caplog)
+    assert failures[url.removeprefix("https://")].startswith("certificate rejected: ")
+    assert any(reason in found for found in failures.values())
 
 
 @PARTS
@@ -143,7 +148,7 @@ async def test_another_name_or_time_is_not_taken_though_its_authority_is(
     async with part(live(called)) as url:
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(url, live(TlsSource(called.folder, certificates.NAME)))
-    assert reason in caplog.text
+    assert any(reason in found for found in failed_handshakes(caplog).values())
 
 
 @PARTS
@@ -151,7 +156,8 @@ async def test_plain_server_is_not_talked_to(part, source, caplog) -> None:
     async with part(live(None)) as url:
         with pytest.raises(aiohttp.ClientError):
             await answer(url.replace("http:", "https:"), live(source))
-    assert f"No TLS with {url.removeprefix('http://')}: it does not speak TLS" in caplog.text
+    failures = failed_handshakes(caplog)
+    assert failures[url.removeprefix("http://")] == "peer does not speak TLS"
 
 
 @PARTS
@@ -160,8 +166,8 @@ async def test_plain_caller_gets_nothing_and_the_log_says_why_once(part, source,
         for _ in range(3):
             with pytest.raises(aiohttp.ClientError):
                 await answer(url.replace("https:", "http:"), live(None))
-    told = [record.message for record in caplog.records if record.name == tls.__name__]
-    assert told == ["No TLS with a caller: it speaks plain HTTP"]
+    [line] = log_lines(caplog, tls.__name__)
+    assert (line["peer"], line["reason"]) == ("caller", "peer speaks plain HTTP")
 
 
 @PARTS
@@ -169,7 +175,7 @@ async def test_caller_that_only_looks_for_a_listener_is_not_logged(part, source,
     async with part(live(source)) as url:
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))).close()
         assert await answer(url, live(source)) == "well"
-    assert "No TLS" not in caplog.text
+    assert not failed_handshakes(caplog)
 
 
 @PARTS
@@ -177,7 +183,9 @@ async def test_caller_without_the_authority_is_logged(part, source, caplog) -> N
     async with part(live(source)) as url:
         with pytest.raises(aiohttp.ClientConnectorError):
             await answer(url, live(None))
-    assert "its certificate is not taken" in caplog.text
+    assert any(
+        found.startswith("certificate rejected: ") for found in failed_handshakes(caplog).values()
+    )
 
 
 @PARTS
@@ -228,9 +236,9 @@ async def test_tls_files_that_became_unusable_are_logged_once_and_the_former_hol
         for _ in range(3):
             clock.now_s += RELOAD_S
             assert await answer(url, held) == "well"
-    told = [r for r in caplog.records if "former certificate" in r.message]
-    assert len(told) == 1 and told[0].levelno == logging.ERROR
-    assert source.folder in told[0].message
+    [line] = [line for line in log_lines(caplog) if line["event"] == "credentials not reloaded"]
+    assert (line["credentials"], line["level"]) == ("certificate", "error")
+    assert source.folder in line["reason"]
 
 
 @pytest.mark.parametrize("file", ["tls.crt", "tls.key", "ca.crt"])
@@ -251,5 +259,5 @@ def test_key_of_another_certificate_cannot_be_used(source, tmp_path: Path) -> No
 
 def test_log_of_refused_handshakes_is_bounded_in_memory() -> None:
     for number in range(1000):
-        tls.tell_refused(f"10.0.0.{number}", ssl.SSLError(1, "broken"))
-    assert len(tls.told_at) <= tls.MAX_TOLD
+        tls.log_failed_handshake(f"10.0.0.{number}", ssl.SSLError(1, "broken"))
+    assert len(tls.logged_at) <= tls.MAX_LOGGED

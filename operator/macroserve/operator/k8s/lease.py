@@ -7,12 +7,12 @@ need not agree.
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
+from macroserve.api.logs import get_logger
 from macroserve.operator import metrics
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api, ApiError
@@ -25,7 +25,7 @@ GIVE_UP_S = 8.0
 LOOK_EVERY_S = 1.0
 CALL_TIMEOUT_S = 3.0
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Leader:
@@ -52,7 +52,7 @@ class Leader:
         """
         while True:
             await self._acquire()
-            log.info("%s leads.", self._identity)
+            log.info("leadership acquired", identity=self._identity)
             metrics.LEADER.set(1)
             leading = asyncio.create_task(lead(), name="leading")
             try:
@@ -62,7 +62,7 @@ class Leader:
                 leading.cancel()
                 await asyncio.gather(leading, return_exceptions=True)
                 await self._release()
-                log.info("%s does not lead any more.", self._identity)
+                log.info("leadership ended", identity=self._identity)
             if not leading.cancelled():
                 leading.result()
 
@@ -81,10 +81,10 @@ class Leader:
                     return False
                 await self._write(lease, self._identity, LEASE_S)
         except ApiError as error:
-            log.info("The Lease could not be held: %s", error)
+            log.info("Lease not updated", reason=str(error))
             return False
         except TimeoutError:
-            log.info("The Lease could not be held within %g s.", CALL_TIMEOUT_S)
+            log.info("Lease not updated", reason=f"no answer within {CALL_TIMEOUT_S:g} s")
             return False
         return True
 
@@ -103,7 +103,7 @@ class Leader:
                 break
             if held:
                 held_at = tried_at
-        log.warning("The Lease could not be renewed for %g s.", GIVE_UP_S)
+        log.warning("leadership lost", identity=self._identity, not_renewed_for_s=GIVE_UP_S)
 
     async def _release(self) -> None:
         """Give the Lease back, so that another replica need not wait until it expires."""

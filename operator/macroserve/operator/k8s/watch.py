@@ -7,10 +7,10 @@ than all that happens between two of them, come first.
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Mapping
 
+from macroserve.api.logs import get_logger
 from macroserve.operator import metrics
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.cache import Store
@@ -25,7 +25,7 @@ FIRST_LISTS_S = 60.0
 MIN_RETRY_S = 0.1
 MAX_RETRY_S = 10.0
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 async def until_listed(listed: Mapping[Kind, asyncio.Event]) -> None:
@@ -67,9 +67,9 @@ async def watch(
             retry_s = MIN_RETRY_S
             continue
         except ApiError as error:
-            log.info("The watch of %s begins again: %s", kind.name, error)
+            log.info("watch restarted", kind=kind.name, reason=str(error))
         except Exception:
-            log.exception("The watch of %s begins again.", kind.name)
+            log.exception("watch restarted", kind=kind.name)
         version = None
         metrics.ERRORS.labels("watch").inc()
         await asyncio.sleep(retry_s * random.uniform(0.5, 1.5))

@@ -1,7 +1,6 @@
 """The simulations of MacroInstances' loads run one after another, beside the event loop."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from typing import Generic, TypeVar
 
 from macroserve.operator import metrics
 from macroserve.operator.k8s.names import Key
+from macroserve.operator.logs import about
 
 EVERY_S = 15.0
 PAUSES = 4.0
@@ -18,7 +18,6 @@ PAUSES = 4.0
 STALE_S = 120.0
 """What was found out longer ago is not known any more: the worker has too much to do."""
 
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -92,7 +91,7 @@ class Simulations(Generic[T]):
         except Exception:
             took_s = 0.0
             metrics.ERRORS.labels("simulation").inc()
-            log.exception("The load of %s could not be simulated.", key)
+            about(key, __name__).exception("load simulation failed")
         now = self._clock()
         self._found[key] = _Found(what, now, now + max(EVERY_S, PAUSES * took_s))
         del self._running[key]

@@ -113,7 +113,7 @@ class HeadConnection:
         if isinstance(error, UnauthorizedError):
             self._read_at = None
         metrics.ERRORS.labels("head").inc()
-        self._log.info("The head does not answer: %s", error)
+        self._log.info("head request failed", reason=str(error))
 
 
 def _is_due(read_at: datetime | None, pods: Sequence[Object], now: datetime) -> bool:

@@ -167,13 +167,13 @@ class _Worker:
         except ApiError as error:
             kind = "conflict" if error.is_conflict else "api"
             metrics.ERRORS.labels(kind).inc()
-            self._log.info("The reconcile is tried again later: %s", error)
+            self._log.info("reconcile failed", reason=str(error))
         except TimeoutError:
             metrics.ERRORS.labels("timeout").inc()
-            self._log.warning("The reconcile took longer than %g s.", RECONCILE_TIMEOUT_S)
+            self._log.warning("reconcile timed out", timeout_s=RECONCILE_TIMEOUT_S)
         except Exception:
             metrics.ERRORS.labels("unexpected").inc()
-            self._log.exception("The reconcile failed.")
+            self._log.exception("reconcile failed")
         return None
 
 

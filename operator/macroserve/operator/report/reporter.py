@@ -88,7 +88,7 @@ class Reporter:
                 await self._api.apply(EVENT, event)
             except ApiError as error:
                 metrics.ERRORS.labels("event").inc()
-                self._log.info("An event could not be told: %s", error)
+                self._log.info("Event not written", reason=str(error))
 
 
 def _without_figures(full: Status) -> Status:

@@ -7,7 +7,6 @@ code, with its state per stream, and no engine runs in this process.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -36,6 +35,7 @@ from vllm.v1.engine.output_processor import (
 from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.outputs import LogprobsLists
 
+from macroserve.api.logs import get_logger
 from macroserve.engine.tokens import (
     Choice,
     Logprobs,
@@ -52,7 +52,7 @@ from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
 from macroserve.engine.vllm.prompt_logprobs import check_prompt_logprobs, unpacked
 from macroserve.engine.vllm.rendering import bound_rendering
 
-logger = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 # Text is made at this end, so the instance needs none of these.
 _TEXT_FIELDS = (
@@ -233,7 +233,7 @@ class RemoteCore(EngineCoreClient):
             self._fail(request.request_id, refusal)
         except Exception:
             # A fault of ours: the request must not hang for it.
-            logger.exception("Request %s failed", request.request_id)
+            log.exception("request failed", id=request.request_id)
             refusal = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
             self._fail(request.request_id, refusal)
         finally:

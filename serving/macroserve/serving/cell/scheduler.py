@@ -18,6 +18,7 @@ import msgspec
 from macroserve.api import messages
 from macroserve.api.handle import HandleError, InstanceHandle, sign, verify
 from macroserve.api.held_prefixes import pack_held, unpack_held
+from macroserve.api.logs import get_logger
 from macroserve.api.messages import AdoptOrder, CellReport, InstanceIdentity, InstanceReport
 from macroserve.core.request import Slo
 from macroserve.core.routing.attempts import Run
@@ -31,7 +32,6 @@ from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.instance_connection import InstanceConnection
 from macroserve.serving.cell.utilization import UtilizationMeter
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session
 from macroserve.serving.security.key_source import LiveKeys
 
@@ -165,7 +165,7 @@ class CellScheduler:
         try:
             held = unpack_held(prefixes)
         except ValueError as error:
-            log.warning("cached prompts ignored", cell=self.name, instance=name, reason=str(error))
+            log.warning("prefix record ignored", cell=self.name, instance=name, reason=str(error))
             return
         self._ledger.take_prefixes(name, held)
         self._tell_moved(held, came=True)
@@ -316,7 +316,7 @@ class CellScheduler:
 
         def on_status(status: InstanceStatus) -> None:
             if name not in self._ledger:
-                log.info("instance back", cell=self.name, instance=name)
+                log.info("instance reconnected", cell=self.name, instance=name)
                 self._take_in(connection)
             self._ledger.observe(name, status, self._clock(), handle.incarnation)
             working = status.num_running + status.num_waiting > 0
@@ -328,7 +328,7 @@ class CellScheduler:
         )
         self._connections[name] = connection
         log.info(
-            "instance joins",
+            "instance joined",
             cell=self.name,
             instance=name,
             pool=handle.pool.value,
@@ -344,7 +344,7 @@ class CellScheduler:
 
     def _on_silent(self, name: str) -> None:
         if name in self._ledger:
-            log.warning("instance silent", cell=self.name, instance=name)
+            log.warning("instance timed out", cell=self.name, instance=name)
         self._lose_sight(name)
 
     def _on_lost(self, name: str) -> None:

@@ -20,11 +20,11 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.handle import HandleError
 from macroserve.api.keys import Purpose
+from macroserve.api.logs import get_logger
 from macroserve.api.messages import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
 from macroserve.core.status import Pool
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.scheduler import CellScheduler, UnknownInstanceError
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.call_guard import Handler, guard
 from macroserve.serving.security.key_source import LiveKeys
 from macroserve.serving.security.tls import base_url
@@ -195,9 +195,9 @@ class CellServer:
             return await handler(request)
         except web.HTTPError as error:
             log.warning(
-                "order refused",
+                "command rejected",
                 cell=self._scheduler.name,
-                order=request.path.strip("/"),
+                command=request.path.strip("/"),
                 status=error.status,
                 reason=error.text,
             )

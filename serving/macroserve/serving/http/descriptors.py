@@ -7,7 +7,7 @@ says "Too many open files" of all of these. So connections end before descriptor
 import functools
 import resource
 
-from macroserve.serving.logs import get_logger
+from macroserve.api.logs import get_logger
 
 RESERVED = 512
 """For all that is no connection of a client: a frontend with its libraries has about 100 open, and
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 def affordable_connections(wanted: int) -> int:
     """Return ``wanted``, or what the process's limit allows once it is as high as it may be.
 
-    The log says once that there are fewer.
+    A lower number is logged once.
     """
     limit = _raised_limit()
     if limit == resource.RLIM_INFINITY:
@@ -32,11 +32,7 @@ def affordable_connections(wanted: int) -> int:
     if affordable >= wanted:
         return wanted
     log.warning(
-        "This process may have %d files open (ulimit -Hn), so it takes %d connections at a time "
-        "instead of %d.",
-        limit,
-        affordable,
-        wanted,
+        "connection limit lowered", connections=affordable, wanted=wanted, max_open_files=limit
     )
     return affordable
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from macroserve.api.auth import TokenCheck, bearer
-from macroserve.serving.logs import get_logger
+from macroserve.api.logs import get_logger
 
 RELOAD_S = 2.0
 MAX_FILE_BYTES = 1 << 20
@@ -176,7 +176,7 @@ class LiveApiKeys:
             await self.reload()
 
     async def reload(self) -> None:
-        """Read the keys again. Keeps the former ones, and says so once, where there are none."""
+        """Read the keys again. Unusable files are logged once, and the previous keys stay."""
         try:
             files = await asyncio.to_thread(self._source.read_files)
             has_changed = files != self._files
@@ -184,8 +184,8 @@ class LiveApiKeys:
         except ApiKeysError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                log.error("The former API keys go on holding: %s", error)
+                log.error("API keys not reloaded", reason=str(error))
             return
         self._problem = ""
         if has_changed:
-            log.warning("The API keys have changed: %d hold now", sum(map(len, files.values())))
+            log.warning("API keys reloaded", num_keys=sum(map(len, files.values())))

@@ -14,6 +14,7 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
+from macroserve.api.logs import get_logger
 from macroserve.core.routing.attempts import Run
 from macroserve.core.routing.overall import OverallScheduler
 from macroserve.core.routing.queue_wait import is_late, share_ahead
@@ -22,7 +23,6 @@ from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress.cell_connection import CellConnection
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.calls import session, to
 from macroserve.serving.security.key_source import LiveKeys
 
@@ -218,7 +218,7 @@ class CellDirectory:
         try:
             held = unpack_held(moved.prefixes)
         except ValueError as error:
-            log.warning("cached prompts ignored", cell=cell, reason=str(error))
+            log.warning("prefix record ignored", cell=cell, reason=str(error))
             return
         if moved.came:
             self._overall.arrived(cell, held)
@@ -247,17 +247,17 @@ class CellDirectory:
         except Exception as error:
             if not self._discovery_fails:
                 self._discovery_fails = True
-                log.warning("discovery of cells fails", reason=cause_of(error))
+                log.warning("cell discovery failed", reason=cause_of(error))
             return
         if self._discovery_fails:
             self._discovery_fails = False
-            log.info("discovery of cells works again")
+            log.info("cell discovery recovered")
 
     async def _connect(self, cells: Mapping[str, str]) -> None:
         if not cells:
             return  # a head that has just begun: a deployment is never without a cell
         for name in set(self._connections) - set(cells):
-            log.info("cell gone", cell=name)
+            log.info("cell removed", cell=name)
             await self._connections.pop(name).close()
             self._last_members.pop(name, None)
             self._overall.forget(name)

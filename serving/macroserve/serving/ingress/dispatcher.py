@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from macroserve.api import messages
+from macroserve.api.logs import get_logger
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Request
 from macroserve.core.routing.attempts import Attempts, AvoidList
@@ -41,7 +42,6 @@ from macroserve.serving.ingress.request_body import request_body
 from macroserve.serving.ingress.request_targets import current_class
 from macroserve.serving.ingress.served_request import ServedRequest
 from macroserve.serving.ingress.session_key import session_key
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.key_source import LiveKeys
 
 GIVE_UP_S = 60.0
@@ -179,7 +179,7 @@ class Dispatcher:
                 query = self._aged(query, arrival)
                 if failure:
                     log.info(
-                        "request continued elsewhere",
+                        "request rerouted",
                         id=request.request_id,
                         **failure,
                         to_instance=routed.instance,
@@ -358,14 +358,13 @@ class Dispatcher:
                 return
         self._metrics.poisoned()
         log.error(
-            "instances broke while they had a request, which is not tried again",
+            "request given up",
             id=request.request_id,
             instances=[found.run.instance for found in attempts.breaks],
         )
         raise RefusedError(
             HTTPStatus.INTERNAL_SERVER_ERROR,
-            f"{len(attempts.breaks)} instances failed while they had the request; it is not "
-            "tried again",
+            f"{len(attempts.breaks)} instances failed while running the request; giving up",
         )
 
     async def _watch(self) -> None:
@@ -380,5 +379,5 @@ class Dispatcher:
             }
             for name, since in missing_since.items():
                 if now - since > PATIENCE_S:
-                    log.warning("streams broken off: no cell knows their instance", instance=name)
+                    log.warning("streams of unknown instance closed", instance=name)
                     self._client.break_off(name)

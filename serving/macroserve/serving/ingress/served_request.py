@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
+from macroserve.api.logs import get_logger
 from macroserve.core.slo_class import SloClass
 from macroserve.engine.tokens import RefusedError, TokenRequest, stop_string_met
-from macroserve.serving.logs import get_logger
 
 CLIENT_CLOSED_REQUEST = 499
 """The status in nginx's logs of a request whose client left before the end."""
@@ -80,7 +80,7 @@ class ServedRequest:
             raise
         finally:
             log.info(
-                "request",
+                "request finished",
                 id=request.request_id,
                 model=model,
                 slo_class=self.slo_class,

@@ -31,6 +31,7 @@ from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.handle import InstanceHandle, sign
 from macroserve.api.keys import Purpose
+from macroserve.api.logs import get_logger
 from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
 from macroserve.core.health import Beat, HealthJudge
 from macroserve.core.instance_start import InstanceStart
@@ -42,7 +43,6 @@ from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
 from macroserve.serving.instance.start import CacheWatch, process_age_s
 from macroserve.serving.instance.status_feed import StatusFeed
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.call_guard import CallGuard
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
@@ -153,10 +153,10 @@ class InstanceServer:
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         await self._server.start(listener)
         self._judging.start("judges its health", self._keep_judging(), may_end=True)
-        log.info("hybrid cache", instance=options.name, decision=shape.hybrid_cache)
-        log.info("prefix caching", instance=options.name, decision=shape.prefix_caching)
+        log.info("hybrid cache decided", instance=options.name, decision=shape.hybrid_cache)
+        log.info("prefix caching decided", instance=options.name, decision=shape.prefix_caching)
         if start := self._handle.start:
-            log.info("started", instance=options.name, **msgspec.structs.asdict(start))
+            log.info("instance started", instance=options.name, **msgspec.structs.asdict(start))
         return self.identity()
 
     async def _measured(self, started: Started) -> InstanceStart | None:
@@ -244,7 +244,7 @@ class InstanceServer:
         # A process that does not work must not answer once more: first it, then the statuses.
         self._fault = fault
         self._tokens.kill()
-        log.error("instance ends itself", instance=self._options.name, reason=fault)
+        log.error("instance shut itself down", instance=self._options.name, reason=fault)
         await self._close()
 
     # -- endpoints

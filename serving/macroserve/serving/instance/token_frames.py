@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from macroserve.api.logs import get_logger
 from macroserve.engine.engine import Leave
 from macroserve.engine.token_frames import (
     CALL_PATH,
@@ -27,7 +28,6 @@ from macroserve.engine.token_frames import (
     unpack,
 )
 from macroserve.engine.tokens import Choice, RefusedError, TokenReader
-from macroserve.serving.logs import get_logger
 
 log = get_logger(__name__)
 

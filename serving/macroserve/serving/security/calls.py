@@ -25,7 +25,7 @@ from macroserve.api.access_token import (
 from macroserve.api.auth import bearer, bearer_token
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.serving.security.key_source import LiveKeys
-from macroserve.serving.security.tls import tell_refused
+from macroserve.serving.security.tls import log_failed_handshake
 
 PROOF_HEADER = "X-Macroserve-Proof"
 _AUDIENCE_HEADER = "X-Macroserve-Audience"
@@ -79,9 +79,9 @@ async def _sent(
     try:
         return await handler(request)
     except aiohttp.ClientSSLError as error:
-        # Callers go elsewhere or try again, without a word.
+        # Callers retry or go elsewhere, and log nothing.
         if isinstance(cause := error.os_error, ssl.SSLError):
-            tell_refused(request.url.authority, cause)
+            log_failed_handshake(request.url.authority, cause)
         raise
 
 

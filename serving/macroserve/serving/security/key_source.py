@@ -57,12 +57,7 @@ class LiveKeys:
     and TlsError when there are none at the start."""
 
     def __init__(self, source: KeySource, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ring = Reloaded(
-            source.read,
-            "The former keys go on holding",
-            "The keys between the parts of the deployment have changed",
-            clock,
-        )
+        self._ring = Reloaded(source.read, "keys", clock)
         self.tls = LiveTls(source.tls, clock) if source.tls else None
 
     @property

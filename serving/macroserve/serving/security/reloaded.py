@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from macroserve.serving.logs import get_logger
+from macroserve.api.logs import get_logger
 
 RELOAD_S = 1.0
 
@@ -13,20 +13,16 @@ T = TypeVar("T")
 
 
 class Reloaded(Generic[T]):
-    """The value is read again when it is used, at most every RELOAD_S: its files are few, small and
-    in memory. Files that have become unusable are logged once, and the former value stays in use.
+    """A value that is read again when it is used, at most every RELOAD_S: its files are few, small
+    and in memory. Unusable files are logged once, and the previous value stays in use.
 
     read: returns the value. Raises ValueError for unusable files, also at the start.
-    kept: beginning of the sentence that logs that the former value stays.
-    changed: sentence that logs a new value.
+    name: name of the value in the log.
     """
 
-    def __init__(
-        self, read: Callable[[], T], kept: str, changed: str, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, read: Callable[[], T], name: str, clock: Callable[[], float]) -> None:
         self._read = read
-        self._kept = kept
-        self._changed = changed
+        self._name = name
         self._clock = clock
         self._value = read()
         self._read_at_s = clock()
@@ -46,9 +42,9 @@ class Reloaded(Generic[T]):
         except ValueError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                log.error("%s: %s", self._kept, error)
+                log.error("credentials not reloaded", credentials=self._name, reason=str(error))
             return
         self._problem = ""
         if value != self._value:
             self._value = value
-            log.warning("%s", self._changed)
+            log.warning("credentials reloaded", credentials=self._name)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from macroserve.api.logs import get_logger
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY, client_context
-from macroserve.serving.logs import get_logger
 from macroserve.serving.security.reloaded import Reloaded
 
-TELL_AGAIN_S = 60.0
-MAX_TOLD = 64
+LOG_AGAIN_S = 60.0
+MAX_LOGGED = 64
 
 log = get_logger(__name__)
 
@@ -71,12 +71,7 @@ class LiveTls:
     """
 
     def __init__(self, source: TlsSource, clock: Callable[[], float] = time.monotonic) -> None:
-        contexts = Reloaded(
-            source.read,
-            "The former certificate goes on holding",
-            "The certificate between the parts of the deployment has changed",
-            clock,
-        )
+        contexts = Reloaded(source.read, "certificate", clock)
         self.server: ssl.SSLContext = _LiveContext(ssl.PROTOCOL_TLS_SERVER)
         self.server.opening = lambda: contexts.value.server
         self.client: ssl.SSLContext = _LiveContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -107,7 +102,7 @@ class _ServerSide(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
             raise  # not done yet, or a caller that only looks whether somebody listens
         except ssl.SSLError as error:
-            tell_refused("a caller", error)
+            log_failed_handshake("caller", error)
             raise
 
 
@@ -115,30 +110,29 @@ class _ServerContext(ssl.SSLContext):
     sslobject_class = _ServerSide
 
 
-def tell_refused(who: str, error: ssl.SSLError | ssl.CertificateError) -> None:
-    """Log why there is no TLS with a peer; the same at most once a minute, for all may try for
-    ever."""
-    sentence = f"No TLS with {who}: {_cause(error)}"
+def log_failed_handshake(peer: str, error: ssl.SSLError | ssl.CertificateError) -> None:
+    """Log why there is no TLS with a peer; the same at most once a minute, as peers retry."""
+    failure = (peer, _cause(error))
     now = time.monotonic()
-    if now - told_at.get(sentence, -TELL_AGAIN_S) >= TELL_AGAIN_S:
-        if len(told_at) >= MAX_TOLD:
-            told_at.clear()
-        told_at[sentence] = now
-        log.error("%s", sentence)
+    if now - logged_at.get(failure, -LOG_AGAIN_S) >= LOG_AGAIN_S:
+        if len(logged_at) >= MAX_LOGGED:
+            logged_at.clear()
+        logged_at[failure] = now
+        log.error("TLS handshake failed", peer=peer, reason=failure[1])
 
 
-told_at: dict[str, float] = {}
-"""When each refusal was logged last, by its sentence, on the monotonic clock."""
+logged_at: dict[tuple[str, str], float] = {}
+"""When each failure was logged last, by peer and reason, on the monotonic clock."""
 
 _CAUSES = {
-    "HTTP_REQUEST": "it speaks plain HTTP",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "HTTP_REQUEST": "peer speaks plain HTTP",
+    "WRONG_VERSION_NUMBER": "peer does not speak TLS",
 }
 
 
 def _cause(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not taken: {error.verify_message}"
+        return f"certificate rejected: {error.verify_message}"
     return _CAUSES.get(reason := _reason(error), reason.replace("_", " ").lower())
 
 
