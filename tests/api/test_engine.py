@@ -50,6 +50,6 @@ def test_batch_without_room_for_drafts_of_each_sequence_is_refused() -> None:
             )
         )
     assert str(refused.value) == (
-        "spec.engine.args is a mapping, must be such that spec.engine.maxBatchTokens, which is "
+        "spec.engine.args is a mapping, must be such that spec.engine.maxBatchTokens, "
         "2048, has room for 1 + num_speculative_tokens of each of the 64 spec.engine.maxNumSeqs."
     )

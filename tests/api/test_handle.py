@@ -40,7 +40,7 @@ HANDLE = InstanceHandle(
     max_model_len=4096,
     max_num_seqs=128,
     control="http://10.0.0.7:8001",
-    prefix_caching="on: prompts share the blocks of a common beginning",
+    prefix_caching="on: prompts share the blocks of a common prefix",
     issued_at=int(NOW),
     expires_at=int(NOW) + LIFETIME_S,
 )

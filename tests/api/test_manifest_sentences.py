@@ -17,7 +17,7 @@ SENTENCES = [
     (
         edited(("spec.model.cache", {"claim": "m"}), ("spec.engine.args", {"download_dir": "/m"})),
         "spec.engine is a mapping, must be one whose args have no download_dir, because "
-        "spec.model.cache decides it.",
+        "spec.model.cache sets it.",
     ),
     (
         edited(("status", {})),
@@ -30,55 +30,54 @@ SENTENCES = [
     ),
     (
         edited(("spec.model.adapters", [ADAPTER, ADAPTER])),
-        "spec.model.adapters is a list, must be a list that names 'a' only once.",
+        "spec.model.adapters is a list, must be a list with 'a' only once.",
     ),
     (
         edited(("spec.model.adapters", [{"name": "a"}])),
-        "spec.model.adapters.0.source is missing, must be a string that is not empty.",
+        "spec.model.adapters.0.source is missing, must be a non-empty string.",
     ),
     (
         edited(("spec.model.adapters", [ADAPTER | {"name": "llama"}])),
-        "spec is a mapping, must be one whose model.adapters have names of their own: 'llama' is "
-        "not.",
+        "spec is a mapping, must be one whose model.adapters have unique names: 'llama' is not.",
     ),
     (
         edited(("spec.model.adapters", [ADAPTER]), ("spec.api.servedNames", ["a"])),
-        "spec is a mapping, must be one whose model.adapters have names of their own: 'a' is not.",
+        "spec is a mapping, must be one whose model.adapters have unique names: 'a' is not.",
     ),
     (
         edited(("spec.model.adapters", [ADAPTER]), ("spec.engine.hybridCache", "On")),
         "spec.engine is a mapping, must be one whose hybridCache is Auto or Off, because "
-        "spec.model.adapters change the keys and values that are made of hidden states.",
+        "spec.model.adapters change the keys and values that are computed from hidden states.",
     ),
     (
         edited(("spec.engine.args.enableLora", True)),
         "spec.engine.args has the key 'enableLora', which must be left out, because "
-        "spec.model.adapters decides it.",
+        "spec.model.adapters sets it.",
     ),
     (
         edited(("spec.engine.args.schedulerCls", "my.Scheduler")),
         "spec.engine.args has the key 'schedulerCls', which must be left out, "
-        "because spec.scheduling.strategy decides it.",
+        "because spec.scheduling.strategy sets it.",
     ),
     (
         edited(("spec.engine.args.enableChunkedPrefill", False)),
         "spec.engine.args has the key 'enableChunkedPrefill', which must be left out, "
-        "because spec.scheduling.strategy decides it.",
+        "because spec.scheduling.strategy sets it.",
     ),
     (
         edited(("spec.engine.args.disableChunkedMmInput", True)),
         "spec.engine.args has the key 'disableChunkedMmInput', which must be left out, "
-        "because the scheduler also ends a batch within an image.",
+        "because the scheduler may end a batch within an image.",
     ),
     (
         edited(("spec.engine.args.model", "x")),
         "spec.engine.args has the key 'model', which must be left out, "
-        "because spec.model.source decides it.",
+        "because spec.model.source sets it.",
     ),
     (
         edited(("spec.engine.args.enablePrefixCaching", False)),
         "spec.engine.args has the key 'enablePrefixCaching', which must be left out, "
-        "because spec.engine.prefixCaching decides it.",
+        "because spec.engine.prefixCaching sets it.",
     ),
     (
         edited(("spec.engine.hybridCache", "On"), ("spec.engine.prefixCaching", True)),
@@ -87,7 +86,7 @@ SENTENCES = [
     (
         edited(("spec.engine.type", "Emulated"), HOST_CACHE),
         "spec.engine.hostCacheMemory is '64GiB', must be left out, because an Emulated engine "
-        "keeps nothing in the host's memory.",
+        "uses no host memory.",
     ),
     *(
         (
@@ -122,7 +121,7 @@ SENTENCES = [
     ),
     (
         edited(("spec.engine.args", {"maxLogprobs": 5, "max_logprobs": 6})),
-        "spec.engine.args is a mapping, must be a mapping that names max_logprobs only once.",
+        "spec.engine.args is a mapping, must be a mapping with max_logprobs only once.",
     ),
     (
         edited(("spec.engine.args.toolCallParser", "hermes")),
@@ -142,7 +141,7 @@ SENTENCES = [
     (
         edited(("spec.engine.args.specMethod", "ngram")),
         "spec.engine.args has the key 'specMethod', which must be left out, because "
-        "spec.engine.args.speculativeConfig decides it.",
+        "spec.engine.args.speculativeConfig sets it.",
     ),
     (
         edited(("spec.engine.args.speculativeConfig", "ngram")),
@@ -151,12 +150,12 @@ SENTENCES = [
     (
         edited(("spec.engine.args.additionalConfig", {})),
         "spec.engine.args has the key 'additionalConfig', which must be left out, because it "
-        "carries the scheduler's own settings.",
+        "contains the scheduler's own settings.",
     ),
     (
         edited(("spec.engine.args.port", 1)),
-        "spec.engine.args has the key 'port', which must be left out, because the ingress decides "
-        "where it listens.",
+        "spec.engine.args has the key 'port', which must be left out, because the ingress sets "
+        "its own address.",
     ),
     (
         edited(("spec.engine.args.hfOverrides", "x")),

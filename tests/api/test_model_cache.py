@@ -8,7 +8,7 @@ from macroserve.api.manifest import ManifestError, parse
 ONE_SOURCE = "a mapping with one of claim, hostPath, image"
 HOST_PATH = "an absolute path without .. of a folder other than the root"
 DNS = "a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end"
-TEXT = "a string that is not empty"
+TEXT = "a non-empty string"
 
 # path, value given, value as shown, what is allowed
 BAD_VALUES = [

@@ -40,7 +40,7 @@ def test_bound_of_late_requests_is_refused_where_none_are_put_behind_others(stra
         parse(edited(("spec.scheduling", {"strategy": strategy, "overdueAfter": "20s"})))
     assert str(refused.value) == (
         "spec.scheduling.overdueAfter is '20s', must be left out with the strategy "
-        f"{strategy}, which puts no request behind others."
+        f"{strategy}, which never postpones requests."
     )
 
 

@@ -14,11 +14,11 @@ CLASS = "a DNS label of up to 32 of a-z, 0-9 and -, other than default"
 SENTENCES = [
     (
         edited(("spec.slo.classes", [C, C])),
-        "spec.slo.classes is a list, must be one in which no name is there twice: 'chat' is.",
+        "spec.slo.classes is a list, must be one with unique names: 'chat' is repeated.",
     ),
     (
         edited(("spec.slo.classes", [C | {"models": ["llama", "llama"]}])),
-        "spec.slo.classes is a list, must be one in which no model is there twice: 'llama' is.",
+        "spec.slo.classes is a list, must be one with unique models: 'llama' is repeated.",
     ),
     (
         edited(("spec.slo.classes", [C | {"models": ["gpt"]}])),
@@ -27,7 +27,7 @@ SENTENCES = [
     ),
     (
         edited(("spec.slo.classes", [C | {"share": 0.6}, C | {"name": "b", "share": 0.6}])),
-        "spec.slo.classes is a list, must be one whose shares are at most 1 together.",
+        "spec.slo.classes is a list, must be one whose shares sum to at most 1.",
     ),
     (
         edited(("spec.slo.classes", [C | {"name": f"c{i}"} for i in range(17)])),

@@ -43,7 +43,7 @@ def test_setting_that_a_strategy_does_not_read_is_refused(strategy, setting) -> 
         parse(document)
     assert str(refused.value) == (
         f"spec.scheduling.tuning is a mapping, must be one without {setting}, which the strategy "
-        f"{strategy} does not read."
+        f"{strategy} does not use."
     )
 
 

@@ -93,7 +93,7 @@ def test_up_refuses_a_name_that_runs(tmp_path: Path) -> None:
         state.write(deployment(name, os.getpid()))
         result = invoke("up", "-f", str(path), "--port", "18999")
         assert result.exit_code == 1
-        assert "'emulated' runs here already" in result.output
+        assert "'emulated' is already running" in result.output
         assert "Model" not in result.output  # nothing was begun
         assert state.find(name) == deployment(name, os.getpid())
     with state.claimed(name):
@@ -153,7 +153,7 @@ def test_cache_folder_without_a_home_asks_for_it(monkeypatch: pytest.MonkeyPatch
 def test_command_without_a_deployment_fails(command: tuple[str, ...]) -> None:
     result = invoke(*command)
     assert result.exit_code == 1
-    assert "runs on this machine" in result.output
+    assert "is running on this machine" in result.output
 
 
 def test_scale_to_less_than_one_instance_is_refused() -> None:

@@ -303,8 +303,8 @@ OPT_CONFIG = {
     ("config", "reason"),
     [
         ({}, None),
-        ({"architectures": ["GPT2LMHeadModel"]}, "it does not know the attention of GPT2LMHead"),
-        ({"architectures": None}, "attention of a model that names no architecture"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "it does not support the attention of GPT2LMHead"),
+        ({"architectures": None}, "attention of a model without an architecture"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantized weights"),
         ({"dual_chunk_attention_config": {"chunk_size": 9}}, "dual chunk attention"),
         ({"sliding_window": 128}, "sliding window"),

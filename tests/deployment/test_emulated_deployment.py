@@ -77,7 +77,7 @@ def test_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
     with load_of(up) as load:
         load.after(30)
         kill(up, "local.process instance-")
-        up.wait_for_line(r"instance-\d is gone: its process was killed or has crashed\.")
+        up.wait_for_line(r"instance-\d ended: its process was killed or crashed\.")
         up.wait_for(lambda: len({i["address"] for i in up.instances().values()} - before) == 1)
         load.after(100)
         up.wait_for(lambda: len(up.instances()) == 3)
@@ -87,7 +87,7 @@ def test_killed_instance_is_replaced_and_no_request_fails(up: Up) -> None:
 def test_instance_whose_engine_was_killed_is_gone_with_its_cause(up: Up) -> None:
     before = {i["address"] for i in up.instances().values()}
     up.processes("local.process instance-")[0].children()[0].kill()
-    up.wait_for_line(r"instance-\d is gone: (?!its process)(?!it does not answer)\w+")
+    up.wait_for_line(r"instance-\d ended: (?!its process)(?!it does not answer)\w+")
     up.wait_for(lambda: {i["address"] for i in up.instances().values()} - before)
     up.wait_for(lambda: len(up.instances()) == 3)
 
@@ -204,6 +204,6 @@ def test_second_deployment_of_the_same_name_is_refused(up: Up) -> None:
     before = up.state
     result = up.command("up", "-f", str(up.manifest_path), "--port", str(free_port()))
     assert result.returncode == 1
-    assert "runs here already" in result.stderr
+    assert "is already running" in result.stderr
     assert up.state == before
     assert up.command("status").returncode == 0

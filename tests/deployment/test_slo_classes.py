@@ -99,9 +99,9 @@ def test_engines_count_what_ended_by_class(up: Up) -> None:
 @pytest.mark.parametrize(
     ("key", "headers", "status", "says"),
     [
-        ("sk-any", {"X-SLO-Class": "gold"}, 400, "there are: default, interactive, batch"),
+        ("sk-any", {"X-SLO-Class": "gold"}, 400, "known are: default, interactive, batch"),
         ("sk-nightly", {"X-SLO-Class": "interactive"}, 403, "have the SLO class batch"),
-        ("sk-any", {"X-SLO-TTFT-Ms": "soon"}, 400, "no number of milliseconds"),
+        ("sk-any", {"X-SLO-TTFT-Ms": "soon"}, 400, "must be a number of milliseconds"),
         ("sk-none", {"X-SLO-Class": "batch"}, 401, "API key"),
     ],
 )

@@ -100,13 +100,13 @@ def test_adapter_that_does_not_fit_gets_one_sentence(
 
 
 def test_folder_without_an_adapter_gets_one_sentence(tmp_path: Path, model: Path) -> None:
-    assert "but there is no adapter (adapter_config.json) there." in problem(model, tmp_path)
+    assert "but it contains no adapter (adapter_config.json)." in problem(model, tmp_path)
 
 
 def test_file_that_is_no_safetensors_gets_one_sentence(tmp_path: Path, model: Path) -> None:
     folder = write(tmp_path / "sql")
     (folder / "adapter_model.safetensors").write_text("not weights")
-    assert "but adapter_model.safetensors is not a file of safetensors." in problem(model, folder)
+    assert "but adapter_model.safetensors is not a safetensors file." in problem(model, folder)
 
 
 def test_rank_above_the_engine_argument_gets_one_sentence(tmp_path: Path, model: Path) -> None:

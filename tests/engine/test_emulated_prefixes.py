@@ -163,10 +163,10 @@ def test_prompt_of_another_tenant_or_adapter_finds_nothing(
 @pytest.mark.parametrize(
     ("setting", "hybrid", "expected"),
     [
-        ("Auto", "Off", "on: prompts share the blocks of a common beginning"),
-        ("On", "Off", "on: prompts share the blocks of a common beginning"),
+        ("Auto", "Off", "on: prompts share the blocks of a common prefix"),
+        ("On", "Off", "on: prompts share the blocks of a common prefix"),
         ("Off", "Off", "off: spec.engine.prefixCaching is Off"),
-        ("On", "Auto", "on: prompts share the blocks of a common beginning"),
+        ("On", "Auto", "on: prompts share the blocks of a common prefix"),
         ("Auto", "On", "off: a block may hold hidden states (status.hybridCache), which are not"),
     ],
 )

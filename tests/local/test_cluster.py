@@ -146,8 +146,8 @@ async def test_ingress_replica_that_ends_is_started_again_until_it_serves(
     await played.until(4)
     assert [process.name for process in played.processes[2:]] == ["ingress-0", "ingress-0"]
     assert told == [
-        "ingress-0 is gone: it does not answer. It is started again in 0 s.",
-        "ingress-0 is gone: no memory. It is started again in 0 s.",
+        "ingress-0 ended: it does not answer. It restarts in 0 s.",
+        "ingress-0 ended: no memory. It restarts in 0 s.",
     ]
     played.processes[3].kill()
     await played.until(5)

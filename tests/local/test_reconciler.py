@@ -116,7 +116,7 @@ async def test_reconciler_with_a_dead_instance_replaces_it(play) -> None:
     del scene.world.alive["instance-1"]
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     assert set(scene.world.alive) == {"instance-0", "instance-1", "instance-2"}
-    assert [e for e in scene.events if "gone" in e] == ["instance-1 is gone: it was killed."]
+    assert [e for e in scene.events if " ended: " in e] == ["instance-1 ended: it was killed."]
     scene.task.cancel()
 
 
@@ -128,7 +128,7 @@ async def test_instance_that_hangs_is_replaced_under_its_name(play) -> None:
     await scene.until(lambda: scene.cells() == {"cell-0": 3} and "instance-1" in scene.world.killed)
     assert scene.world.alive["instance-1"] is not hung
     assert scene.world.killed == ["instance-1"]
-    assert [e for e in scene.events if "gone" in e] == ["instance-1 is gone: it hangs."]
+    assert [e for e in scene.events if " ended: " in e] == ["instance-1 ended: it hangs."]
     scene.task.cancel()
 
 
@@ -138,8 +138,8 @@ async def test_instance_that_is_scaled_down_is_not_logged_as_lost(play) -> None:
     scene.ask_for(2)
     await scene.until(lambda: len(scene.world.alive) == 2)
     await scene.rounds()
-    gone = [event for event in scene.events if "is gone" in event]
-    assert len(gone) == 1 and "killed" not in gone[0] and "hangs" not in gone[0]
+    removed = [event for event in scene.events if "was removed" in event]
+    assert len(removed) == 1 and not any(" ended: " in event for event in scene.events)
     scene.task.cancel()
 
 
@@ -148,7 +148,7 @@ async def test_instances_while_no_cell_answers_are_not_logged_as_lost(play) -> N
     await scene.until(lambda: scene.cells() == {"cell-0": 3})
     scene.world.failing = {"report"}
     await scene.rounds()
-    assert not any("is gone" in event for event in scene.events)
+    assert not any(" ended: " in event for event in scene.events)
     scene.task.cancel()
 
 

@@ -14,7 +14,7 @@ async def test_reconciler_whose_first_instances_never_start_ends(play) -> None:
     with pytest.raises(StartError, match=r"^no such model at all$"):
         await scene.task
     told = [event for event in scene.events if "instance-0 did not start" in event]
-    assert len(told) == 1 and "no such model at all (It is tried again in" in told[0]
+    assert len(told) == 1 and "no such model at all (Retry in" in told[0]
     assert sum("Add instance-0" in event for event in scene.events) == 1
 
 

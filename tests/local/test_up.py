@@ -101,9 +101,9 @@ async def test_deployment_that_was_lost_starts_again_until_it_is_ready(log: io.S
     lost = "Ray's control store has ended."
     deployment = begun(log, (True, lost), (False, "no memory."), (False, "no disk."))
     task = asyncio.create_task(deployment.run())
-    await until(log, "no disk. Everything is started again")
-    assert f"{lost} Everything is started again" in log.getvalue()
-    assert "no memory. Everything is started again" in log.getvalue()
+    await until(log, "no disk. Everything restarts")
+    assert f"{lost} Everything restarts" in log.getvalue()
+    assert "no memory. Everything restarts" in log.getvalue()
     assert not task.done()
     await stopped(task)
 

@@ -10,7 +10,7 @@ from macroserve.core.scaling.autoscale import (
 
 LIMITS = Limits(least=1, most=16, up_s=0.0, down_s=300.0)
 ALERT = "MacroserveSLOAttainmentLow"
-ALERTS_MISSING = "Nothing is heard from Alertmanager."
+ALERTS_MISSING = "No alerts arrive from Alertmanager."
 UNKNOWN = "The head does not answer."
 ROUND_S = 5.0
 

@@ -15,7 +15,7 @@ from macroserve.operator.plan.fleet import fleet
 from macroserve.operator.report.reconcile_result import ReconcileResult
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
-PROBLEM = Problem("OOMKilled", "It was killed for using more memory than its limit of 1Gi.")
+PROBLEM = Problem("OOMKilled", "It was killed because it used more memory than its limit of 1Gi.")
 
 
 def manifest(**spec: Any) -> Manifest:
@@ -39,7 +39,7 @@ def pod(number: int, **differs: Any) -> InstancePod:
 HYBRID_CACHE = "on: hidden states take 0.50 of the memory of keys and values"
 
 
-PREFIX_CACHING = "on: prompts share the blocks of a common beginning"
+PREFIX_CACHING = "on: prompts share the blocks of a common prefix"
 
 
 def cell(
@@ -106,9 +106,7 @@ def observation(**differs: Any) -> Observation:
 
 
 def target(instances: int = 3, **differs: Any) -> ScalingTarget:
-    return ScalingTarget(
-        instances, **{"reason": f"spec.instances asks for {instances}.", **differs}
-    )
+    return ScalingTarget(instances, **{"reason": f"spec.instances is {instances}.", **differs})
 
 
 def reconcile_result(

@@ -34,5 +34,5 @@ def test_class_with_a_share_of_one_gets_all_requests() -> None:
 
 
 def test_shares_of_more_than_one_together_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"at most 1 together, got 1\.1"):
+    with pytest.raises(ValueError, match=r"sum to at most 1, got 1\.1"):
         ClassMix((replace(CHAT, share=0.9), REPORT))

@@ -120,5 +120,5 @@ def test_conversations_in_groups_share_their_groups_beginning_alone() -> None:
 
 
 def test_conversations_with_prompts_of_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match="leave prompts out"):
+    with pytest.raises(ValueError, match="omit prompts"):
         SyntheticLoad(1.0, 1.0, Constant(1), Constant(1), SharedPrefix(3, 2, 100), multi_turn=CHATS)

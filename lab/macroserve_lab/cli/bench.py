@@ -108,7 +108,7 @@ def migration(json_file: JsonFile = None) -> None:
 
 @bench.command()
 def hybrid(json_file: JsonFile = None) -> None:
-    """Compare the concurrent requests of a hybrid cache with those of keys and values alone."""
+    """Compare the concurrent requests of a hybrid cache with keys and values only."""
     report(_hybrid(), json_file)
 
 
@@ -144,11 +144,17 @@ def engine(json_file: JsonFile = None) -> None:
 
 @bench.command()
 def tokens(
-    rounds: Annotated[int, typer.Option(metavar="N", help="Rounds of both sides.", min=1)] = 7,
-    streams: Annotated[int, typer.Option(metavar="N", help="Streams at once.", min=1)] = 16,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="Number of rounds of each side.", min=1)
+    ] = 7,
+    streams: Annotated[
+        int, typer.Option(metavar="N", help="Number of concurrent streams.", min=1)
+    ] = 16,
     journal: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep finished rounds, so that a stopped run goes on."),
+        typer.Option(
+            metavar="FILE", help="File of finished rounds, from which a stopped run continues."
+        ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -180,7 +186,10 @@ def hostile(
         ),
     ] = None,
     bodies: Annotated[
-        int, typer.Option(metavar="N", help="Fuzzed requests to the vllm engine.", min=1)
+        int,
+        typer.Option(
+            metavar="N", help="Number of fuzzed requests to send to the vLLM engine.", min=1
+        ),
     ] = 20_000,
     json_file: JsonFile = None,
 ) -> None:

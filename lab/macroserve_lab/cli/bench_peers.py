@@ -58,8 +58,8 @@ def peers(
         Path,
         _Output(
             metavar="FILE",
-            help="Write the figures to this file. Each measured point is kept beside it, in a "
-            "file that ends in .jsonl; a second run goes on after them.",
+            help="Write the results to this file. Measured points are stored next to it in a "
+            ".jsonl file, from which an interrupted command continues.",
         ),
     ],
     plot: Annotated[
@@ -91,11 +91,11 @@ def peers(
         _Sweep(
             metavar="LOAD=R,R,...",
             help="Rates of a load in requests per second; may be repeated (default: around the "
-            "knee of three tiny engines on two cores).",
+            "capacity of three tiny engines on two cores).",
         ),
     ] = None,
     rounds: Annotated[
-        int, _Sweep(min=1, metavar="N", help="Number of rounds; medians are taken over them.")
+        int, _Sweep(min=1, metavar="N", help="Number of rounds; results are their medians.")
     ] = 5,
     duration: Annotated[
         str, _Sweep(metavar="DURATION", help="Duration of the arrivals of one point.")
@@ -106,14 +106,14 @@ def peers(
         _Sweep(
             "--split-engines",
             help="Run each stock engine in two processes, as vLLM does by default on a CPU; they "
-            "take about twice the CPU of Macroserve's, which have one.",
+            "use about twice the CPU of Macroserve's engines, which have one process.",
         ),
     ] = False,
     azure_trace: Annotated[
         Path | None,
         _Sweep(
             metavar="FILE",
-            help="Trace whose lengths azure_conv takes (default: drawn with the means and medians "
+            help="Trace with the lengths of azure_conv (default: drawn with the means and medians "
             "of Azure's conversations of 2023).",
         ),
     ] = None,
@@ -121,7 +121,7 @@ def peers(
         Path | None,
         _Sweep(
             metavar="FILE",
-            help="Trace whose lengths azure_code takes (default: drawn with the means and medians "
+            help="Trace with the lengths of azure_code (default: drawn with the means and medians "
             "of Azure's code completions of 2023).",
         ),
     ] = None,
@@ -129,23 +129,23 @@ def peers(
         Path | None,
         _Sweep(
             metavar="FILE",
-            help="Mooncake trace with hash_ids, whose lengths and shared blocks prefixes takes "
-            "(default: synthesized).",
+            help="Mooncake trace with hash_ids, for the lengths and shared blocks of prefixes "
+            "(default: synthetic).",
         ),
     ] = None,
     servegen: Annotated[
         Path | None,
         _Sweep(
             metavar="FOLDER",
-            help="Folder of ServeGen's clients, whose requests the load servegen sends: "
-            "chunk-0-trace.csv, chunk-0-dataset.json and so on.",
+            help="Folder of ServeGen's clients for the load servegen (chunk-0-trace.csv, "
+            "chunk-0-dataset.json and so on).",
         ),
     ] = None,
     servegen_start: Annotated[
         str | None,
         _Sweep(
             metavar="DURATION",
-            help="Time in the clients' files at which to begin, such as 18h (default: 0s).",
+            help="Time in the clients' files at which to start, such as 18h (default: 0s).",
         ),
     ] = None,
     seed: Annotated[
@@ -161,10 +161,10 @@ def peers(
         ),
     ] = "100ms",
 ) -> None:
-    """Compare Macroserve with vLLM's router and with Dynamo: whole deployments in turns.
+    """Compare Macroserve with vLLM's router and with Dynamo: whole deployments, interleaved.
 
-    Every deployment has the same engines and gets the same requests. `make peers` installs the
-    others' routers first. Ctrl-C stops; the same command goes on later.
+    Every deployment has the same engines and gets the same requests. Install the other routers with
+    `make peers` first. After Ctrl-C, the same command continues.
     """
     try:
         start_s = 0.0

@@ -50,9 +50,8 @@ def reproduce(
         str,
         typer.Argument(
             metavar="PAPER",
-            help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy, and "
-            "prefixes and autoscaling are benchmarks that other projects have published, and more "
-            "of their kind.",
+            help=f"Paper to reproduce: {_PAPERS}. unified is this project's own strategy; "
+            "prefixes and autoscaling are published benchmarks of other projects and similar ones.",
             autocompletion=_PAPERS.complete,
             callback=_PAPERS.check,
         ),
@@ -61,7 +60,7 @@ def reproduce(
         Path,
         typer.Option(
             metavar="FOLDER",
-            help="Folder for tables (JSON) and plots (PNG). Points measured there are kept.",
+            help="Folder for tables (JSON) and plots (PNG). Measured points are kept.",
         ),
     ],
     figure: Annotated[
@@ -79,8 +78,8 @@ def reproduce(
         typer.Option(
             metavar="FILE",
             help="Mooncake's conversation_trace.jsonl, for the figure mooncake of prefixes, or "
-            "AzureLLMInferenceTrace_conv.csv, for azure of autoscaling (default: that figure is "
-            "left out).",
+            "AzureLLMInferenceTrace_conv.csv, for azure of autoscaling (default: skip the "
+            "figure).",
         ),
     ] = None,
     trace_unit: Annotated[

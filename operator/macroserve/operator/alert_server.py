@@ -24,12 +24,12 @@ log = get_logger(__name__)
 
 ALERTS = Counter(
     "macroserve_operator_alerts",
-    "Alerts that were received: noted, or about an unknown MacroInstance.",
+    "Received alerts: noted, or about an unknown MacroInstance.",
     ["outcome"],
 )
 REFUSALS = Counter(
     "macroserve_operator_alert_refusals",
-    "Calls that were refused: unauthorized, not_leading, malformed.",
+    "Refused calls: unauthorized, not_leading, malformed.",
     ["reason"],
 )
 

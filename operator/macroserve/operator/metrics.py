@@ -10,19 +10,19 @@ RECONCILE_SECONDS = Histogram(
     "Duration of a reconcile.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120),
 )
-ERRORS = Counter(f"{_PREFIX}errors", "What went wrong, and was tried again.", ["kind"])
+ERRORS = Counter(f"{_PREFIX}errors", "Errors, after which the operation is retried.", ["kind"])
 API_CALLS = Counter(f"{_PREFIX}api_calls", "Calls of the Kubernetes API.", ["verb"])
-MACROINSTANCES = Gauge(f"{_PREFIX}macroinstances", "MacroInstances that this replica looks after.")
-LEADER = Gauge(f"{_PREFIX}leader", "1 for the replica that reconciles, 0 for those that wait.")
+MACROINSTANCES = Gauge(f"{_PREFIX}macroinstances", "MacroInstances that this replica reconciles.")
+LEADER = Gauge(f"{_PREFIX}leader", "1 for the replica that reconciles, 0 for the others.")
 REACTION_SECONDS = Histogram(
     f"{_PREFIX}reaction_seconds",
-    "From a change of a MacroInstance's spec seen to acted on.",
+    "Time from an observed change of a MacroInstance's spec to the first action.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120),
 )
 _MACROINSTANCE = ["namespace", "macroinstance"]
 DESIRED_INSTANCES = Gauge(
-    f"{_PREFIX}target_instances", "Instances that a MacroInstance should have.", _MACROINSTANCE
+    f"{_PREFIX}target_instances", "Desired instances of a MacroInstance.", _MACROINSTANCE
 )
 READY_INSTANCES = Gauge(
-    f"{_PREFIX}ready_instances", "Instances of a MacroInstance that serve.", _MACROINSTANCE
+    f"{_PREFIX}ready_instances", "Ready instances of a MacroInstance.", _MACROINSTANCE
 )

@@ -81,7 +81,7 @@ def check(token: str, ring: KeyRing, audience: Audience, now: float) -> bytes:
         if any(hmac.compare_digest(_mac(key, "token", body), mac) for mac in macs)
     ]
     if not shared:
-        raise AccessTokenError("no key that is held here has signed it")
+        raise AccessTokenError("it is not signed with a known key")
     claims = _decoded(body)
     if claims.audience != str(audience):
         raise AccessTokenError(f"it is for {claims.audience}, not for {audience}")
@@ -116,4 +116,4 @@ def _decoded(body: str) -> _Claims:
         padded = body + "=" * (-len(body) % 4)
         return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise AccessTokenError("its claims are not understood") from error
+        raise AccessTokenError("its claims are invalid") from error

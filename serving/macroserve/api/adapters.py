@@ -21,7 +21,7 @@ def _named_once(adapters: list[Adapter]) -> list[Adapter]:
     names = [adapter.name for adapter in adapters]
     for name in names:
         if names.count(name) > 1:
-            raise must_be(f"a list that names {shown(name)} only once")
+            raise must_be(f"a list with {shown(name)} only once")
     return adapters
 
 

@@ -14,7 +14,7 @@ from macroserve.api.units import parse_seconds
 from macroserve.api.validation_errors import must_be, nearest
 from macroserve.api.vllm_names import REASONING_PARSERS, TOOL_CALL_PARSERS
 
-NOT_EMPTY = "a string that is not empty"
+NOT_EMPTY = "a non-empty string"
 DNS_NAME = "a DNS name: up to 253 of a-z, 0-9, - and ., a letter or digit at either end"
 
 DECIDED = {
@@ -27,16 +27,16 @@ DECIDED = {
 FIXED = {
     "trust_request_chat_template": "a client must not choose the program that renders prompts",
     "trust_request_mm_kwargs": "a client must not choose how images are processed",
-    "tool_parser_plugin": "an ingress loads no code of others",
-    "middleware": "an ingress loads no code of others",
+    "tool_parser_plugin": "an ingress loads no third-party code",
+    "middleware": "an ingress loads no third-party code",
     "tool_server": "an ingress calls no tools",
     "max_log_len": "requests are not logged",
     "enable_log_outputs": "requests are not logged",
     "enable_log_deltas": "requests are not logged",
     "log_error_stack": "requests are not logged",
-    "uvicorn_log_level": "the log's form is Macroserve's",
-    "disable_uvicorn_access_log": "the log's form is Macroserve's",
-    "disable_access_log_for_endpoints": "the log's form is Macroserve's",
+    "uvicorn_log_level": "Macroserve defines the log format",
+    "disable_uvicorn_access_log": "Macroserve defines the log format",
+    "disable_access_log_for_endpoints": "Macroserve defines the log format",
     "enable_per_request_metrics": "timing is in the metrics at /metrics",
     "enable_server_load_tracking": "the load is in the metrics at /metrics",
     "enable_tokenizer_info_endpoint": "the endpoint is not served",
@@ -44,25 +44,25 @@ FIXED = {
     "cohere_format": "the endpoint is not served",
     "tokens_only": "ingresses serve text and instances serve tokens",
     "enable_scale_out": "ingresses serve text and instances serve tokens",
-    "host": "the ingress decides where it listens",
-    "port": "the ingress decides where it listens",
-    "uds": "the ingress decides where it listens",
-    "root_path": "the ingress decides where it listens",
+    "host": "the ingress sets its own address",
+    "port": "the ingress sets its own address",
+    "uds": "the ingress sets its own address",
+    "root_path": "the ingress sets its own address",
     "grpc_port": "gRPC is not served",
-    "data_parallel_supervisor_port": "Macroserve watches its instances",
-    "dp_supervisor_probe_interval_s": "Macroserve watches its instances",
-    "dp_supervisor_probe_timeout_s": "Macroserve watches its instances",
-    "dp_supervisor_probe_failure_threshold": "Macroserve watches its instances",
+    "data_parallel_supervisor_port": "Macroserve monitors its instances",
+    "dp_supervisor_probe_interval_s": "Macroserve monitors its instances",
+    "dp_supervisor_probe_timeout_s": "Macroserve monitors its instances",
+    "dp_supervisor_probe_failure_threshold": "Macroserve monitors its instances",
     "ssl_keyfile": "TLS ends before the ingress",
     "ssl_certfile": "TLS ends before the ingress",
     "ssl_ca_certs": "TLS ends before the ingress",
     "enable_ssl_refresh": "TLS ends before the ingress",
     "ssl_cert_reqs": "TLS ends before the ingress",
     "ssl_ciphers": "TLS ends before the ingress",
-    "h11_max_incomplete_event_size": "the ingress has bounds of its own",
-    "h11_max_header_count": "the ingress has bounds of its own",
-    "disable_fastapi_docs": "no API documents are served",
-    "enable_offline_docs": "no API documents are served",
+    "h11_max_incomplete_event_size": "the ingress has its own limits",
+    "h11_max_header_count": "the ingress has its own limits",
+    "disable_fastapi_docs": "no API documentation is served",
+    "enable_offline_docs": "no API documentation is served",
     "reasoning_effort_map": "vLLM has it since 0.33 only; a template reads its efforts itself",
     "enable_flash_late_interaction": "only text generation is served",
 }

@@ -199,7 +199,7 @@ async def _call(
         raise UnauthorizedError(f"{url} refuses the token.")
     if response.status != HTTPStatus.OK:
         cause = body.decode(errors="replace")[:MAX_CAUSE_CHARS]
-        raise AdminError(f"{url} answers with HTTP {response.status}: {cause}")
+        raise AdminError(f"{url} returned HTTP {response.status}: {cause}")
     return body
 
 
@@ -207,7 +207,7 @@ def _decoded(body: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise AdminError(f"The answer to {what} is not understood: {error}.") from error
+        raise AdminError(f"The response to {what} is invalid: {error}.") from error
 
 
 @contextmanager

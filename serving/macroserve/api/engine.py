@@ -90,7 +90,7 @@ class Engine(Part):
     def _beside_a_prefix_cache(cls, size: int, info: ValidationInfo) -> int:
         others = info.data
         if others.get("type") == "Emulated":
-            raise must_be("left out, because an Emulated engine keeps nothing in the host's memory")
+            raise must_be("left out, because an Emulated engine uses no host memory")
         if others.get("pipeline_parallel", 1) > 1:
             raise must_be("left out with spec.engine.pipelineParallel above 1")
         # Blocks that hold hidden states are not shared.
@@ -137,7 +137,7 @@ class Engine(Part):
         num_drafts = speculation.get("num_speculative_tokens", 0)
         if tokens and isinstance(num_drafts, int) and num_seqs * (1 + num_drafts) > tokens:
             raise must_be(
-                f"such that spec.engine.maxBatchTokens, which is {tokens}, has room for "
+                f"such that spec.engine.maxBatchTokens, {tokens}, has room for "
                 f"1 + num_speculative_tokens of each of the {num_seqs} spec.engine.maxNumSeqs"
             )
         return args

@@ -41,9 +41,9 @@ DECIDED_BY = {
 
 UNSERVED = {
     **dict.fromkeys(
-        ("diffusion_config",), "the scheduler gives each running request a next token in a step"
+        ("diffusion_config",), "the scheduler gives each running request one token per step"
     ),
-    **dict.fromkeys(("default_mm_loras",), "a request names its adapter as its model"),
+    **dict.fromkeys(("default_mm_loras",), "a request selects its adapter with its model name"),
     **dict.fromkeys(
         ("kv_transfer_config", "ec_transfer_config"),
         "the scheduler owns all KV blocks",
@@ -66,12 +66,12 @@ UNSERVED = {
         ),
         "the scheduler decides each batch",
     ),
-    "disable_chunked_mm_input": "the scheduler also ends a batch within an image",
-    **dict.fromkeys(("additional_config",), "it carries the scheduler's own settings"),
+    "disable_chunked_mm_input": "the scheduler may end a batch within an image",
+    **dict.fromkeys(("additional_config",), "it contains the scheduler's own settings"),
     **dict.fromkeys(("skip_tokenizer_init",), "the ingress needs the tokenizer"),
     **dict.fromkeys(("runner", "convert", "pooler_config"), "only text generation is served"),
     **dict.fromkeys(
-        ("reasoning_parser_plugin", "io_processor_plugin"), "an ingress loads no code of others"
+        ("reasoning_parser_plugin", "io_processor_plugin"), "an ingress loads no third-party code"
     ),
     **dict.fromkeys(("enable_log_requests",), "requests are not logged"),
     **dict.fromkeys(("disable_log_stats",), "metrics need them"),
@@ -91,7 +91,7 @@ def _arg_name(value: object) -> str:
     if name in _API_FIELDS:
         raise must_be(f"given as spec.api.{to_camel(name)}")
     if field := DECIDED_BY.get(name) or api_options.DECIDED.get(name):
-        raise must_be(f"left out, because {field} decides it")
+        raise must_be(f"left out, because {field} sets it")
     if why := UNSERVED.get(name) or api_options.FIXED.get(name):
         raise must_be(f"left out, because {why}")
     if name not in ENGINE_ARGS:
@@ -117,7 +117,7 @@ def _named_once(args: object) -> object:
     if isinstance(args, dict):
         names = [to_snake(name) for name in args if isinstance(name, str)]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise must_be(f"a mapping that names {', '.join(sorted(twice))} only once")
+            raise must_be(f"a mapping with {', '.join(sorted(twice))} only once")
     return args
 
 

@@ -124,7 +124,7 @@ _UNAVAILABLE = (
 )
 
 
-_SERVED = "a request may have text, and images in its messages"
+_SERVED = "a request may contain text, and images in its messages"
 
 
 def _unavailable(body: Mapping[str, Any]) -> Iterator[str]:
@@ -142,12 +142,12 @@ def _sequences(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
         value = number(body.get(name))
         n = max(n, value)
         if value > limits.n:
-            yield f"{name} is {body[name]}; at most {limits.n} choices may be asked for"
+            yield f"{name} is {body[name]}; at most {limits.n} choices are allowed"
     for name, prompts in _batches(body):
         if len(prompts) * n > limits.sequences:
             yield (
                 f"{name} has {len(prompts)} entries, with {n:g} choices each; at most "
-                f"{limits.sequences} sequences may be asked for in one request"
+                f"{limits.sequences} sequences are allowed in one request"
             )
 
 
@@ -176,7 +176,7 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
         if size > 4 * limits.text_chars:
             yield (
                 f"items times the length of query is {size}; at most {4 * limits.text_chars} "
-                "characters or token ids may be asked for in one request"
+                "characters or token IDs are allowed in one request"
             )
     for name in ("messages", "input"):
         if isinstance(messages := body.get(name), list):
@@ -186,7 +186,7 @@ def _prompt(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             images = _images(messages)
             yield from long_lists(f"{name}: images", images, limits.images)
             if any(image.get("uuid") for image in images):
-                yield f"{name} has an image with a uuid: images are known by their content alone"
+                yield f"{name} has an image with a uuid: images are identified by content only"
             if any("image_pil" in image or image.get("type") == "image_pil" for image in images):
                 # vLLM passes it to the model's processor, which would open any file or URL.
                 yield f"{name} has an image_pil, which is not available: send an image_url"

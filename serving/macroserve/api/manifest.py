@@ -164,7 +164,7 @@ class Scheduling(Part):
     def _is_of_triage(cls, after_s: float | None, info: ValidationInfo) -> float | None:
         name = info.data.get("strategy")
         if after_s is not None and name in STRATEGIES and not STRATEGIES[name].triage:
-            raise must_be(f"left out with the strategy {name}, which puts no request behind others")
+            raise must_be(f"left out with the strategy {name}, which never postpones requests")
         return after_s
 
     @field_validator("tuning")
@@ -172,7 +172,7 @@ class Scheduling(Part):
     def _has_effect(cls, tuning: TuningSettings, info: ValidationInfo) -> TuningSettings:
         name = info.data.get("strategy")
         if name in STRATEGIES and (alien := tuning.not_read_by(STRATEGIES[name])):
-            raise must_be(f"one without {alien[0]}, which the strategy {name} does not read")
+            raise must_be(f"one without {alien[0]}, which the strategy {name} does not use")
         return tuning
 
 
@@ -231,7 +231,7 @@ class Spec(Part):
         if model and model.adapters and engine.hybrid_cache == "On":
             raise must_be(
                 "one whose hybridCache is Auto or Off, because spec.model.adapters change the keys "
-                "and values that are made of hidden states"
+                "and values that are computed from hidden states"
             )
         return engine
 
@@ -240,9 +240,7 @@ class Spec(Part):
     def _fetches_into_the_cache(cls, engine: Engine, info: ValidationInfo) -> Engine:
         model: Model | None = info.data.get("model")
         if model and model.cache and engine.args.get("download_dir") is not None:
-            raise must_be(
-                "one whose args have no download_dir, because spec.model.cache decides it"
-            )
+            raise must_be("one whose args have no download_dir, because spec.model.cache sets it")
         return engine
 
     @field_validator("instances")
@@ -271,7 +269,7 @@ class Manifest(Part):
         for adapter in spec.model.adapters:
             if adapter.name in (own, *spec.api.served_names):
                 name = shown(adapter.name)
-                raise must_be(f"one whose model.adapters have names of their own: {name} is not")
+                raise must_be(f"one whose model.adapters have unique names: {name} is not")
         return spec
 
     @field_validator("spec")

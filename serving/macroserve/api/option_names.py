@@ -17,7 +17,7 @@ SENTENCES = {
         "spec.api.chatTemplate, or send a prompt to /v1/completions"
     ),
     "This vLLM engine does not support `store=True`": (
-        "background responses are not served, because no response is stored: leave out background"
+        "background responses are not served, because responses are not stored: omit background"
     ),
     "Start the server with --trust-request-mm-kwargs": (
         "mm_processor_kwargs and media_io_kwargs are set in spec.engine.args, not by a request"

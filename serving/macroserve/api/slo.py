@@ -78,9 +78,9 @@ class SloTargets(Targets):
             ("model", [model for each in classes for model in each.models]),
         ):
             if twice := next((value for value in values if values.count(value) > 1), None):
-                raise must_be(f"one in which no {what} is there twice: {shown(twice)} is")
+                raise must_be(f"one with unique {what}s: {shown(twice)} is repeated")
         if sum(each.share or 0.0 for each in classes) > 1:
-            raise must_be("one whose shares are at most 1 together")
+            raise must_be("one whose shares sum to at most 1")
         return classes
 
     def slo_classes(self) -> tuple[SloClass, ...]:

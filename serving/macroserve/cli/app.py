@@ -94,7 +94,7 @@ def up(
         typer.Option(
             metavar="FILE",
             help="File of the API keys that clients may use, one per line; changes take effect "
-            "within seconds. Without it, MACROSERVE_API_KEYS gives the keys, separated by commas.",
+            "within seconds. Without it, MACROSERVE_API_KEYS has the keys, separated by commas.",
         ),
     ] = None,
 ) -> None:

@@ -47,12 +47,12 @@ def serve(
     ] = "http://127.0.0.1:8000",
     model: Annotated[
         str | None,
-        _Endpoint(help="Served model to send to (default: the first that the endpoint lists)."),
+        _Endpoint(help="Model to request (default: the first that the endpoint lists)."),
     ] = None,
     endpoint: Annotated[
         Endpoint,
         _Endpoint(
-            help="API to call: completions sends prompts of token ids, with exact lengths; chat "
+            help="API to call: completions sends prompts as token IDs, with exact lengths; chat "
             "sends messages of words, with approximate lengths."
         ),
     ] = Endpoint.COMPLETIONS,
@@ -61,7 +61,7 @@ def serve(
         _Endpoint(
             min=11,
             metavar="N",
-            help="Draw token ids of prompts from 10 to N - 1; at most the model's vocabulary.",
+            help="Draw token IDs of prompts from 10 to N - 1; N is at most the vocabulary size.",
         ),
     ] = 2000,
     api_key: Annotated[
@@ -69,7 +69,7 @@ def serve(
         _Endpoint(
             envvar="OPENAI_API_KEY",
             show_default=False,
-            help="API key to send; never printed nor stored.",
+            help="API key to send; never printed or stored.",
         ),
     ] = None,
     timeout: Annotated[
@@ -87,7 +87,7 @@ def serve(
     num_requests: Annotated[
         int | None,
         _Load(
-            metavar="N", help="Send at most N requests; with --multi-turn, begin N conversations."
+            metavar="N", help="Send at most N requests; with --multi-turn, start N conversations."
         ),
     ] = None,
     ttft: Annotated[
@@ -111,8 +111,8 @@ def serve(
         list[str] | None,
         _Target(
             metavar="NAME=SHARE,ttft=..,tpot=..",
-            help="Send a share of the requests, or conversations, with the header X-SLO-Class: "
-            f"NAME, and judge them by these targets, such as {CLASS_SYNTAX}; may be repeated.",
+            help="Send a fraction of the requests, or conversations, with the header X-SLO-Class: "
+            f"NAME, and evaluate them by these targets, such as {CLASS_SYNTAX}; may be repeated.",
         ),
     ] = None,
     goodput: Annotated[
@@ -120,7 +120,7 @@ def serve(
         _Target(
             metavar="LEVEL",
             help="Search for the highest load (rate, or time scale of the trace) at which at least "
-            "this share of requests meets its targets, such as 0.9; start at the load given.",
+            "this fraction of requests meets its targets, such as 0.9, starting at the given load.",
         ),
     ] = None,
     json: Annotated[
@@ -169,7 +169,9 @@ def serve(
     except ValueError as error:
         fail("bench serve", error, 2)
     if isinstance(load, TraceLoad) and load.trace.num_skipped:
-        console.print(f"{load.trace.num_skipped:,} bad rows of the trace skipped", style="yellow")
+        console.print(
+            f"{load.trace.num_skipped:,} invalid rows of the trace skipped", style="yellow"
+        )
     console.print(plan_sentence(planned), highlight=False)
     try:
         result = asyncio.run(run_bench(bench, search, console))

@@ -45,7 +45,9 @@ def parse_classes(texts: Iterable[str]) -> ClassMix:
             raise ValueError(f"--slo-class must be like {CLASS_SYNTAX}, got {text!r}")
         name, share, ttft, tpot, tbt = found.groups()
         if not 0 < (probability := _number(share)) <= 1:
-            raise ValueError(f"--slo-class {name}: the share is above 0 and at most 1, got {share}")
+            raise ValueError(
+                f"--slo-class {name}: the share must be above 0 and at most 1, got {share}"
+            )
         if name in (DEFAULT_CLASS, *(each.name for each in classes)):
             raise ValueError(f"--slo-class {name}: the name is taken")
         slo = Slo(
@@ -74,7 +76,7 @@ def parse_api_key(text: str | None) -> str | None:
     """
     key = (text or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise ValueError("--api-key holds characters that no HTTP header can carry")
+        raise ValueError("--api-key contains characters that are not allowed in an HTTP header")
     return key or None
 
 

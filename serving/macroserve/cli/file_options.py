@@ -10,5 +10,5 @@ ManifestFile = Annotated[
 ]
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", help="Write the figures to a JSON file, too."),
+    typer.Option("--json", metavar="FILE", help="Also write the results as JSON."),
 ]

@@ -61,7 +61,7 @@ class LoadOptions:
     ] = None
     lenient: Annotated[
         bool,
-        _Load("--lenient", help="Skip and count bad rows of the trace instead of stopping."),
+        _Load("--lenient", help="Skip and count invalid rows of the trace instead of stopping."),
     ] = False
     rate: Annotated[
         float | None,
@@ -75,8 +75,8 @@ class LoadOptions:
         float | None,
         _Load(
             metavar="C",
-            help="Coefficient of variation of the gaps between gamma arrivals; more than 1 is "
-            "burstier than Poisson.",
+            help="Coefficient of variation of the gaps between gamma arrivals; above 1 they are "
+            "burstier than Poisson arrivals.",
         ),
     ] = None
     prompt_tokens: Annotated[
@@ -99,50 +99,50 @@ class LoadOptions:
         Path | None,
         _Load(
             metavar="FILE",
-            help="Take prompts from a JSON file in ShareGPT's format, as vLLM's benchmark does: "
-            "each conversation's first message, and the length of its response.",
+            help="Take prompts from a JSON file in ShareGPT's format, like vLLM's benchmark: each "
+            "conversation's first message, and the length of its response.",
         ),
     ] = None
     tokenizer: Annotated[
         Path | None,
         _Load(
             metavar="FOLDER",
-            help="Count the tokens of --sharegpt with the tokenizer.json of a model's folder "
-            f"(default: {CHARACTERS_PER_TOKEN} characters each).",
+            help="Count the tokens of --sharegpt with the tokenizer.json in this folder "
+            f"(default: {CHARACTERS_PER_TOKEN} characters per token).",
         ),
     ] = None
     servegen: Annotated[
         Path | None,
         _Load(
             metavar="FOLDER",
-            help="Send the requests of --rate as the clients in a folder of ServeGen's data do: "
-            "chunk-0-trace.csv, chunk-0-dataset.json and so on.",
+            help="Distribute the requests of --rate like the clients in a ServeGen folder "
+            "(chunk-0-trace.csv, chunk-0-dataset.json and so on).",
         ),
     ] = None
     servegen_start: Annotated[
         str | None,
         _Load(
             metavar="DURATION",
-            help="Time in the clients' files at which to begin, such as 18h (default: 0s).",
+            help="Time in the clients' files at which to start, such as 18h (default: 0s).",
         ),
     ] = None
     shared_prefix: Annotated[
         str | None,
         _Load(
             metavar="SPEC",
-            help=f"Prompts of a synthetic load share beginnings, such as {SHARED_SYNTAX}: each of "
-            "150 groups has its own of 6,000 tokens, and 5 prompts that go on from it for "
-            "--prompt-tokens more; without prompts=5, each goes on differently.",
+            help=f"Prompts of a synthetic load share prefixes, such as {SHARED_SYNTAX}: 150 groups "
+            "with a prefix of 6,000 tokens each, and 5 prompts per group that continue it with "
+            "--prompt-tokens more. Without prompts=5, every prompt continues differently.",
         ),
     ] = None
     multi_turn: Annotated[
         str | None,
         _Load(
             metavar="SPEC",
-            help=f"Each arrival of a synthetic load begins a conversation, such as {TURN_SYNTAX}: "
-            "5 requests, each after the first comes a think time (exponential, with a mean of "
-            "10 s) after the response before it has ended, with all that came before and a new "
-            "message of --prompt-tokens as its prompt. With --sharegpt, 5 turns at most.",
+            help=f"Each arrival of a synthetic load starts a conversation, such as {TURN_SYNTAX}: "
+            "5 requests, each a think time (exponential, with a mean of 10 s) after the previous "
+            "response. Its prompt is the conversation so far and a new message of "
+            "--prompt-tokens. With --sharegpt, at most 5 turns.",
         ),
     ] = None
     length_scale: Annotated[
@@ -163,8 +163,8 @@ class LoadOptions:
         _Load(
             min=0,
             metavar="N",
-            help="Random seed: equal seeds give equal requests. Change it between runs against "
-            "an endpoint that caches prefixes.",
+            help="Random seed: equal seeds produce equal requests. Change it between runs "
+            "against an endpoint that caches prefixes.",
         ),
     ] = 0
 
@@ -188,25 +188,25 @@ class LoadOptions:
             if any(option is not None for option in given):
                 raise ValueError(
                     "--arrivals, --cv, --prompt-tokens, --output-tokens, --sharegpt, "
-                    "--tokenizer, --servegen, --shared-prefix and --multi-turn go with --rate: "
-                    "a trace has arrivals and prompts of its own"
+                    "--tokenizer, --servegen, --shared-prefix and --multi-turn need --rate: "
+                    "a trace has its own arrivals and prompts"
                 )
             read = read_trace(self.trace, self.lenient, self.trace_unit)
             return TraceLoad(read, 1.0 if self.time_scale is None else self.time_scale)
         if self.rate is not None and self.trace is None:
             if self.time_scale is not None or self.trace_unit is not None or self.lenient:
-                raise ValueError("--time-scale, --trace-unit and --lenient go with --trace")
+                raise ValueError("--time-scale, --trace-unit and --lenient need --trace")
             if self.servegen is not None:
                 return self._clients(self.rate, self.servegen)
             if self.servegen_start is not None:
-                raise ValueError("--servegen-start goes with --servegen")
+                raise ValueError("--servegen-start needs --servegen")
             cv = _gap_cv(self.arrivals, self.cv)
             multi_turn = _spec("--multi-turn", self.multi_turn, MultiTurn.parse)
             if self.sharegpt is not None:
                 texts = self._texts(self.sharegpt)
                 return TextLoad(self.rate, cv, texts, multi_turn=multi_turn)
             if self.tokenizer is not None:
-                raise ValueError("--tokenizer goes with --sharegpt")
+                raise ValueError("--tokenizer needs --sharegpt")
             return SyntheticLoad(
                 self.rate,
                 cv,
@@ -225,8 +225,8 @@ class LoadOptions:
         if any(option is not None for option in given):
             raise ValueError(
                 "--arrivals, --cv, --prompt-tokens, --output-tokens, --sharegpt, --tokenizer, "
-                "--shared-prefix and --multi-turn go without --servegen: its clients have arrivals "
-                "and lengths of their own"
+                "--shared-prefix and --multi-turn go without --servegen: its clients have "
+                "their own arrivals and lengths"
             )
         start_s = 0.0
         if self.servegen_start is not None:
@@ -284,7 +284,7 @@ def _gap_cv(arrivals: Arrivals | None, cv: float | None) -> float:
             raise ValueError("--arrivals gamma needs --cv")
         return cv
     if cv is not None:
-        raise ValueError("--cv goes with --arrivals gamma: Poisson arrivals have a CV of 1")
+        raise ValueError("--cv needs --arrivals gamma: Poisson arrivals have a CV of 1")
     return 1.0
 
 

@@ -37,7 +37,7 @@ from macroserve.serving.security.tls import TlsSource
 ADMIN_TOKEN = "admin-token"
 
 run = typer.Typer(
-    no_args_is_help=True, help="Run one part of a deployment in a pod, as the operator does."
+    no_args_is_help=True, help="Run one component of a deployment, as in the operator's pods."
 )
 
 Host = Annotated[str, typer.Option(envvar="POD_IP", help="IP address of this pod.")]
@@ -59,7 +59,7 @@ Tls = Annotated[
     ),
 ]
 Grace = Annotated[
-    float, typer.Option(help="Seconds that accepted requests have to finish after SIGTERM.", min=0)
+    float, typer.Option(help="Seconds for accepted requests to finish after SIGTERM.", min=0)
 ]
 
 DEFAULT_MANIFEST = Path("/etc/macroserve/manifest/macroinstance.json")
@@ -97,7 +97,7 @@ def head(
     cell_ports: Annotated[
         str,
         typer.Option(
-            metavar="FIRST-LAST", help="Ports of the cell schedulers; 0-0 takes any free ones."
+            metavar="FIRST-LAST", help="Ports of the cell schedulers; 0-0 uses any free ones."
         ),
     ] = "0-0",
     namespace: Namespace = "default",
@@ -265,7 +265,7 @@ def instance(
 
 @run.command()
 def fetch(manifest: ManifestFile = DEFAULT_MANIFEST) -> None:
-    """Fetch the model into the pod's caches, and end."""
+    """Download the model into the pod's caches, and exit."""
 
     async def fetch_all() -> None:
         resource = load(manifest)
@@ -278,7 +278,7 @@ def fetch(manifest: ManifestFile = DEFAULT_MANIFEST) -> None:
         if caches.grown:
             FETCHED.touch()
 
-    _run("the fetch of the model", fetch_all)
+    _run("the download of the model", fetch_all)
 
 
 def _tls(folder: Path | None, namespace: str, manifest: Manifest) -> TlsSource | None:

@@ -37,8 +37,7 @@ class Requests(NamedTuple):
         kept = [each.num_prompt_tokens < max_model_len for each in self.arrivals]
         if not any(kept[self.num_before :]):
             raise ValueError(
-                "every prompt is longer than spec.model.maxModelLen, "
-                f"{max_model_len:,} tokens, allows"
+                f"every prompt exceeds spec.model.maxModelLen, {max_model_len:,} tokens"
             )
         arrivals = [
             each.within(max_model_len)
@@ -82,8 +81,8 @@ class Beyond(NamedTuple):
             )
         if self.num_cut:
             found.append(
-                f"{self.num_cut:,} of {self.num_requests:,} responses are longer than {model} "
-                "leaves: they end there"
+                f"{self.num_cut:,} of {self.num_requests:,} responses exceed {model}: "
+                "they end there"
             )
         if self.num_shortened:
             found.append(

@@ -11,7 +11,7 @@ from macroserve.engine.json_file import json_object
 from macroserve.local.manifest_file import model_folder
 from macroserve.sim.hardware.models import ARCHITECTURES, MODELS, shape_of
 
-UNNAMED = "a model that names no architecture"
+UNNAMED = "a model without an architecture"
 
 
 class SimulatedModel(NamedTuple):

@@ -17,15 +17,15 @@ BACKENDS = ("CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN")
 """vLLM's attention backends that keep no state of a batch between planning and attention: parts of
 a batch are planned one after another. With FlashInfer, the next plan would replace the last."""
 
-SHARED = "prefix caching would share a page whatever it holds"
+SHARED = "prefix caching would share pages regardless of their contents"
 MADE_AGAIN = (
-    "keys and values would be made of hidden states again at every step (rotary embedding), which "
+    "keys and values would have to be recomputed in every step (rotary embedding), which "
     "takes more time than strategy {} gives for memory"
 )
 
 
 ALONE = (
-    "strategy {} keeps keys and values alone in its paper; spec.engine.hybridCache On lets it keep "
+    "in its paper, strategy {} uses keys and values only; spec.engine.hybridCache On lets it use "
     "hidden states"
 )
 
@@ -64,27 +64,27 @@ class HybridCacheFacts:
         """Return why hidden states cannot be kept, to follow "but" or "off:" in a sentence; None
         if they can."""
         if self.has_latent:
-            return "latent attention (MLA) keeps less than hidden states already"
+            return "latent attention (MLA) takes less memory than hidden states"
         if self.architecture not in ARCHITECTURES:
-            return f"it does not know the attention of {self.architecture}"
+            return f"it does not support the attention of {self.architecture}"
         if self.has_window:
-            return "it does not know attention with a sliding window"
+            return "it does not support sliding windows"
         if self.has_dual_chunks:
-            return "it does not know dual chunk attention"
+            return "it does not support dual chunk attention"
         if self.attention_backend and self.attention_backend not in BACKENDS:
-            return f"it does not know attention backend {self.attention_backend}"
+            return f"it does not support the attention backend {self.attention_backend}"
         if self.is_quantized:
-            return "it does not know quantized weights or caches"
+            return "it does not support quantized weights or caches"
         if self.has_adapters:
-            return "LoRA adapters would change the keys and values that are made again"
+            return "LoRA adapters would change the recomputed keys and values"
         if self.drafts_tokens:
-            return "drafted tokens would be kept before they are accepted (speculative decoding)"
+            return "drafted tokens would be cached before they are accepted (speculative decoding)"
         if self.moves_blocks:
-            return "a KV connector would move pages whatever they hold"
+            return "a KV connector would move pages regardless of their contents"
         if self.num_stages > 1:
-            return "a pipeline begins a batch before the one ahead has ended"
+            return "a pipeline starts a batch before the previous one has ended"
         if self.num_context_ranks > 1:
-            return "decode context parallelism divides a request's pages among ranks"
+            return "decode context parallelism distributes a request's pages over ranks"
         if self.shares_prefixes:
             return SHARED
         if self.hidden_size % self.num_ranks:

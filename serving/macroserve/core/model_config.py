@@ -40,7 +40,7 @@ def latent_of(config: Mapping[str, Any]) -> LatentKv | None:
         return None
     names = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     if missing := [name for name in names if not _first(config, name)]:
-        raise ValueError(f"the model's configuration does not tell {' and '.join(missing)}")
+        raise ValueError(f"the model's configuration lacks {' and '.join(missing)}")
     return LatentKv(rank, *[config[name] for name in names], query_rank=config.get("q_lora_rank"))
 
 

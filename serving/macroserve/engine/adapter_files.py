@@ -89,7 +89,7 @@ def check_fit(folder: Path, model: Path) -> None:
 def _config(folder: Path) -> Mapping[str, Any]:
     path = folder / "adapter_config.json"
     if not path.is_file():
-        raise ValueError("there is no adapter (adapter_config.json) there")
+        raise ValueError("it contains no adapter (adapter_config.json)")
     return json_object(path)
 
 
@@ -102,4 +102,4 @@ def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
             for name in file.keys():  # noqa: SIM118 - it is no mapping
                 yield name, tuple(file.get_slice(name).get_shape())
     except (OSError, SafetensorError) as error:
-        raise ValueError(f"{path.name} is not a file of safetensors") from error
+        raise ValueError(f"{path.name} is not a safetensors file") from error

@@ -11,11 +11,11 @@ def decide_prefix_caching(setting: str, is_hybrid: bool, is_on: bool) -> CacheDe
     is_on: whether the engine that runs shares blocks.
     """
     if is_on:
-        return CacheDecision(True, "prompts share the blocks of a common beginning")
+        return CacheDecision(True, "prompts share the blocks of a common prefix")
     if setting == "Off":
         return CacheDecision(False, "spec.engine.prefixCaching is Off")
     if is_hybrid:
         return CacheDecision(
             False, "a block may hold hidden states (status.hybridCache), which are not shared"
         )
-    return CacheDecision(False, "the engine cannot do it with this model")
+    return CacheDecision(False, "the engine does not support it with this model")

@@ -96,7 +96,7 @@ class LocalCluster:
     @property
     def head_url(self) -> str:
         """Return the base URL of the head, which serves the admin API."""
-        assert self._head is not None, "the cluster is started"
+        assert self._head is not None, "the cluster starts"
         return f"http://{HOST}:{self._head.port}"
 
     # -- cells
@@ -224,7 +224,7 @@ class LocalCluster:
             num_failures = 0 if time.monotonic() - served_from > STEADY_S else num_failures
             while True:
                 delay_s = BACKOFF.delay_s(num_failures)
-                say(f"{name} is gone: {cause}. It is started again in {delay_s:.0f} s.")
+                say(f"{name} ended: {cause}. It restarts in {delay_s:.0f} s.")
                 await asyncio.sleep(delay_s)
                 num_failures += 1
                 try:

@@ -47,7 +47,7 @@ class ControlServer:
                 case "scale":
                     return web.Response(text=self._scale(int(text)))
                 case order:
-                    raise web.HTTPNotFound(text=f"no such order: {order}")
+                    raise web.HTTPNotFound(text=f"no such command: {order}")
         except (ManifestError, ValueError) as error:
             raise web.HTTPBadRequest(text=str(error)) from error
 

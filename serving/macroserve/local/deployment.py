@@ -175,7 +175,7 @@ async def deploy_ingress(cluster: LocalCluster, setup: Setup, say: Callable[[str
             if num_failures == MAX_FIRST_FAILURES:
                 raise
             delay_s = BACKOFF.delay_s(num_failures)
-            say(f"The ingress did not start: {error} (It is tried again in {delay_s:.0f} s.)")
+            say(f"The ingress did not start: {error} (Retry in {delay_s:.0f} s.)")
             await asyncio.sleep(delay_s)
     options = setup.cluster
     endpoint = f"http://{options.ingress.host}:{options.ingress.port}"
@@ -186,8 +186,8 @@ async def deploy_ingress(cluster: LocalCluster, setup: Setup, say: Callable[[str
 def _reason(error: Exception) -> str:
     match error:
         case StartError():
-            return f"The instances do not start: {error}"
+            return f"The instances did not start: {error}"
         case DeployError():
-            return f"The servers do not start: {error}"
+            return f"The servers did not start: {error}"
         case _:
             return cause_of(error)

@@ -165,7 +165,7 @@ def _check_size(root: yaml.Node) -> None:
             return 1
         key = id(node)
         if key in open_nodes:
-            problem = "an alias stands for what holds it"
+            problem = "an alias refers to its own parent"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark)
         if key not in sizes:
             open_nodes.add(key)
@@ -174,7 +174,7 @@ def _check_size(root: yaml.Node) -> None:
             sizes[key] = 1 + sum(map(size, inner))
             open_nodes.discard(key)
         if sizes[key] > MAX_NODES:
-            problem = f"it holds more than {MAX_NODES} values, aliases counted"
+            problem = f"it has more than {MAX_NODES} values, including aliases"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark)
         return sizes[key]
 
@@ -194,7 +194,7 @@ def model_folder(manifest: Manifest) -> str:
     path = local_path(source, "spec.model.source")
     if path and not (path / "config.json").is_file():
         raise ManifestError(
-            (f"spec.model.source is {source!r}, but there is no checkpoint (config.json) there.",)
+            (f"spec.model.source is {source!r}, which contains no checkpoint (config.json).",)
         )
     return str(path or source)
 
@@ -250,7 +250,9 @@ def _expanded(path: str, field: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ManifestError((f"{field} is {path!r}, but there is no such home folder.",)) from error
+        raise ManifestError(
+            (f"{field} is {path!r}, but this home folder does not exist.",)
+        ) from error
 
 
 def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:

@@ -100,7 +100,7 @@ class Reconciler:
                     # Ray's own processes may be away; whatever it is, what serves goes on.
                     failure = self._retries.failed(_RECONCILE, cause_of(error), _now())
                     if failure.is_new:
-                        self._on_event(f"The deployment cannot be looked after: {failure.cause}")
+                        self._on_event(f"The deployment cannot be managed: {failure.cause}")
                 await asyncio.sleep(RECONCILE_INTERVAL_S)
             raise StartError(cause_of(self._failure)) from self._failure
         finally:
@@ -152,7 +152,7 @@ class Reconciler:
         lost = self._serving - serving
         self._serving = serving
         for name in sorted(lost):
-            self._on_event(f"{name} is gone: {await self._cluster.loss_cause(name)}.")
+            self._on_event(f"{name} ended: {await self._cluster.loss_cause(name)}.")
 
     async def _report(self) -> Report:
         try:
@@ -242,7 +242,7 @@ class Reconciler:
         if failure.is_new:
             self._on_event(
                 f"{what} did not start: {failure.cause} "
-                f"(It is tried again in {failure.retry_in_s:.0f} s, then later and later.)"
+                f"(Retry in {failure.retry_in_s:.0f} s, then with increasing delays.)"
             )
 
     async def _attach(self, name: str, cell: str) -> None:
@@ -272,7 +272,7 @@ class Reconciler:
                 await self._admin.detach(cell, name)
         await self._cluster.kill_instance(name)
         self._serving.discard(name)
-        self._on_event(f"{name} is gone. {reason}")
+        self._on_event(f"{name} was removed. {reason}")
 
 
 def _now() -> float:

@@ -51,7 +51,7 @@ def claimed(name: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NameTakenError(
-                f"a deployment {name!r} runs here already: stop it, or change metadata.name"
+                f"a deployment {name!r} is already running: stop it, or change metadata.name"
             ) from None
         yield
     finally:
@@ -88,9 +88,9 @@ def find(name: str | None) -> RunningDeployment:
         return chosen[0]
     if chosen:
         names = ", ".join(d.name for d in chosen)
-        raise NotRunningError(f"several deployments run here, name one with --name: {names}")
+        raise NotRunningError(f"several deployments are running, select one with --name: {names}")
     wanted = f"no deployment {name!r}" if name else "no deployment"
-    raise NotRunningError(f"{wanted} runs on this machine; start one with: macroserve up")
+    raise NotRunningError(f"{wanted} is running on this machine; start one with: macroserve up")
 
 
 def _path(name: str) -> Path:

@@ -108,7 +108,9 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     check_parallel(settings)
     progress.say(f"Model {settings.model}")
     if manifest.spec.autoscaling is not None:
-        progress.problem("spec.autoscaling has no effect here: only the operator scales by itself")
+        progress.problem(
+            "spec.autoscaling has no effect here: only the operator scales automatically"
+        )
     if manifest.spec.ingress.api_keys_secret is not None:
         progress.problem("spec.ingress.apiKeysSecret has no effect here: use --api-keys")
     try:
@@ -209,7 +211,7 @@ class Up:
                 raise DeploymentError(reason)
             num_failures = 1 if self._is_ready else num_failures + 1
             delay_s = BACKOFF.delay_s(num_failures)
-            self._progress.problem(f"{reason} Everything is started again in {delay_s:.0f} s.")
+            self._progress.problem(f"{reason} Everything restarts in {delay_s:.0f} s.")
             await asyncio.sleep(delay_s)
 
     async def _deploy(self) -> str:
@@ -257,7 +259,7 @@ class Up:
 
     def _apply(self, text: str) -> str:
         self._change_to(loads(text, "the manifest"))
-        return f"{self._manifest.name} changes to {self._manifest.spec.instances} instances."
+        return f"Scaling {self._manifest.name} to {self._manifest.spec.instances} instances."
 
     def _scale(self, instances: int) -> str:
         if instances < 1:
@@ -266,14 +268,16 @@ class Up:
             )
         spec = self._manifest.spec.model_copy(update={"instances": instances})
         self._change_to(self._manifest.model_copy(update={"spec": spec}))
-        return f"{self._manifest.name} changes to {instances} instances."
+        return f"Scaling {self._manifest.name} to {instances} instances."
 
     def _change_to(self, manifest: Manifest) -> None:
         try:
             refused = changes(self._manifest, manifest)
         except Exception as error:
-            # A template may hold anything that YAML can.
-            raise ManifestError(("The manifest cannot be compared with what runs.",)) from error
+            # A template may hold whatever YAML can.
+            raise ManifestError(
+                ("The manifest cannot be compared with the running deployment.",)
+            ) from error
         if refused:
             raise ManifestError(refused)
         if manifest != self._manifest:

@@ -23,4 +23,4 @@ def _base(variable: str, under_home: str) -> Path:
     try:
         return Path.home() / under_home
     except RuntimeError:
-        raise FileNotFoundError(f"you have no home folder here: set HOME or {variable}") from None
+        raise FileNotFoundError(f"no home folder found: set HOME or {variable}") from None

@@ -114,7 +114,7 @@ class AdminApi:
     async def _order(self, request: Request) -> Response:
         order = request.path_params["order"]
         if order not in CELL_ORDERS:
-            raise OrderError(HTTPStatus.NOT_FOUND, f"no such order, known are {CELL_ORDERS}")
+            raise OrderError(HTTPStatus.NOT_FOUND, f"no such command, known are {CELL_ORDERS}")
         body = await request.body()
         return JSONResponse(await self._send(request.path_params["cell"], order, body))
 

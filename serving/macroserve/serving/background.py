@@ -31,9 +31,9 @@ class BackgroundTasks:
             if not task.done() or task.cancelled():
                 continue
             if error := task.exception():
-                return f"the task that {task.get_name()} has failed: {cause_of(error)}"
+                return f"background task failed ({task.get_name()}): {cause_of(error)}"
             if task in self._endless:
-                return f"the task that {task.get_name()} has ended"
+                return f"background task ended ({task.get_name()})"
         return None
 
     def check(self) -> None:

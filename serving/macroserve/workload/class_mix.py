@@ -26,7 +26,7 @@ class ClassMix:
     def __post_init__(self) -> None:
         if sum(self._shares) > 1:
             raise ValueError(
-                f"the shares of the SLO classes are at most 1 together, got {sum(self._shares):g}"
+                f"the shares of the SLO classes must sum to at most 1, got {sum(self._shares):g}"
             )
 
     @property

@@ -30,7 +30,7 @@ class Constant(LengthDistribution):
 
     def __post_init__(self) -> None:
         if self.num_tokens < 1:
-            raise ValueError("a length is at least one token")
+            raise ValueError("a length must be at least one token")
 
     def draw(self, rng: np.random.Generator) -> int:
         return self.num_tokens
@@ -60,7 +60,7 @@ class Exponential(LengthDistribution):
 
     def __post_init__(self) -> None:
         if not 1 <= self.mean < math.inf:
-            raise ValueError("the mean is at least one token")
+            raise ValueError("the mean must be at least one token")
 
     def draw(self, rng: np.random.Generator) -> int:
         return max(1, round(rng.exponential(self.mean)))

@@ -97,8 +97,7 @@ class SyntheticLoad(EndlessLoad):
         EndlessLoad.__post_init__(self)
         if self.multi_turn and self.shared and self.shared.num_prompts is not None:
             raise ValueError(
-                "conversations share the beginnings of groups alone: leave prompts out of "
-                "--shared-prefix"
+                "conversations share only the prefixes of groups: omit prompts in --shared-prefix"
             )
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:

@@ -31,9 +31,9 @@ class MultiTurn:
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_turns <= MAX_TURNS:
-            raise ValueError(f"a conversation has 1 to {MAX_TURNS:,} turns")
+            raise ValueError(f"a conversation must have 1 to {MAX_TURNS:,} turns")
         if not 0 <= self.mean_think_s <= MAX_THINK_S:
-            raise ValueError(f"the mean think time is 0 to {MAX_THINK_S:,.0f} s")
+            raise ValueError(f"the mean think time must be 0 to {MAX_THINK_S:,.0f} s")
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -33,9 +33,9 @@ class SharedPrefix:
     def __post_init__(self) -> None:
         num_prompts = 1 if self.num_prompts is None else self.num_prompts
         if min(self.num_groups, num_prompts, self.num_tokens) < 1:
-            raise ValueError("groups, prompts and tokens are at least 1")
+            raise ValueError("groups, prompts and tokens must be at least 1")
         if self.num_groups * num_prompts > MAX_PROMPTS:
-            raise ValueError(f"groups times prompts is at most {MAX_PROMPTS:,}")
+            raise ValueError(f"groups times prompts must be at most {MAX_PROMPTS:,}")
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -252,7 +252,7 @@ def _check_density(path: Path, rows: Sequence[_Row]) -> None:
     times = {row.time for row in rows}
     if len(times) > 1 and (max(times) - min(times)) / (len(times) - 1) < MIN_MEAN_GAP_MS:
         raise ValueError(
-            f"{path} does not say whether {_MOONCAKE.time} is in seconds or milliseconds: "
+            f"{path} does not specify whether {_MOONCAKE.time} is in seconds or milliseconds: "
             "give --trace-unit s or --trace-unit ms"
         )
 

@@ -46,13 +46,13 @@ def trace(tmp_path: Path) -> Path:
         (("--trace", "none.csv"), "none.csv: No such file or directory"),
         (("--rate", 0), "the rate must be positive"),
         (("--rate", "nan"), "the rate must be positive"),
-        (("--rate", 1, "--cv", 2), "--cv goes with --arrivals gamma"),
+        (("--rate", 1, "--cv", 2), "--cv needs --arrivals gamma"),
         (("--rate", 1, "--arrivals", "gamma"), "--arrivals gamma needs --cv"),
         (
             ("--rate", 1, "--time-scale", 2),
-            "--time-scale, --trace-unit and --lenient go with --trace",
+            "--time-scale, --trace-unit and --lenient need --trace",
         ),
-        (("--rate", 1, "--lenient"), "--time-scale, --trace-unit and --lenient go with --trace"),
+        (("--rate", 1, "--lenient"), "--time-scale, --trace-unit and --lenient need --trace"),
         (("--rate", 1, "--prompt-tokens", "many"), "--prompt-tokens: 'many' is not a token length"),
         (("--rate", 1, "--output-tokens", "0"), "--output-tokens: '0' is not a token length"),
         (("--rate", 1, "--ttft", "soon"), "--ttft: 'soon' is not a duration"),
@@ -71,7 +71,7 @@ def trace(tmp_path: Path) -> Path:
         (("--rate", 1, "--shared-prefix", "150"), "--shared-prefix: expected groups=150,prompts=5"),
         (
             ("--rate", 1, "--multi-turn", "turns=0,think=1s"),
-            "--multi-turn: a conversation has 1 to",
+            "--multi-turn: a conversation must have 1 to",
         ),
         (("--rate", 1, "--slo-class", "chat"), "--slo-class must be like interactive=0.3,ttft=1s"),
         (("--rate", 1, "--slo-class", CHAT.replace("0.5", "1.5")), "above 0 and at most 1"),
@@ -81,7 +81,7 @@ def trace(tmp_path: Path) -> Path:
         (("--rate", 1, "--slo-class", CHAT, "--slo-class", CHAT), "the name is taken"),
         (
             ("--rate", 1, "--slo-class", CHAT, "--slo-class", CHAT.replace("chat=0.5", "b=0.6")),
-            "at most 1 together",
+            "sum to at most 1",
         ),
         (("--rate", 1, "--json", "no/such/folder/x.json"), "--json: cannot write"),
         (("--rate", 1, "--plot", "."), "--plot: cannot write"),
@@ -101,10 +101,13 @@ def test_bench_with_bad_options_fails_with_one_sentence(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--cv", 2), "a trace has arrivals and prompts of its own"),
-        (("--prompt-tokens", 5), "a trace has arrivals and prompts of its own"),
-        (("--shared-prefix", "groups=1,prompts=1,tokens=9"), "a trace has arrivals and prompts"),
-        (("--multi-turn", "turns=2,think=1s"), "a trace has arrivals and prompts of its own"),
+        (("--cv", 2), "a trace has its own arrivals and prompts"),
+        (("--prompt-tokens", 5), "a trace has its own arrivals and prompts"),
+        (
+            ("--shared-prefix", "groups=1,prompts=1,tokens=9"),
+            "a trace has its own arrivals and prompts",
+        ),
+        (("--multi-turn", "turns=2,think=1s"), "a trace has its own arrivals and prompts"),
         (("--time-scale", 0), "the time scale must be positive"),
         (("--goodput", 0.9, "--duration", "10s"), "only loads up to 0.9 last for a whole probe"),
         (("--goodput", 0.9), "only loads up to 0.15 last for a whole probe"),
@@ -135,7 +138,7 @@ def test_bench_with_a_bad_trace_row_sends_no_request(endpoint_in_thread, trace: 
         "--url", endpoint_in_thread.url, "--trace", trace, "--lenient", "--time-scale", 100
     )
     assert result.exit_code == 0
-    assert "1 bad rows of the trace skipped" in result.stderr
+    assert "1 invalid rows of the trace skipped" in result.stderr
     assert len(endpoint_in_thread.bodies) == 10
 
 

@@ -92,11 +92,11 @@ def test_plan_of_requests_beyond_the_model_reports_and_ignores_them(run, tmp_pat
     result = run(*PLACE, "--trace", trace)
     assert result.exit_code == 0, result.output
     assert "10 of 20 requests have prompts longer than spec.model.maxModelLen" in result.output
-    assert "The plan is for the other requests." in result.output
+    assert "The plan covers the other requests." in result.output
     trace.write_text(json.dumps(rows[0]))
     result = run(*PLACE, "--trace", trace)
     assert result.exit_code == 2
-    assert "every prompt is longer than spec.model.maxModelLen, 4,096 tokens" in result.output
+    assert "every prompt exceeds spec.model.maxModelLen, 4,096 tokens" in result.output
 
 
 def with_spec(tmp_path, **fields):

@@ -31,12 +31,12 @@ def test_simulate_autoscaled_reports_what_the_fleet_did(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--start-up", "20s"), "go with --autoscale"),
-        (("--failed-starts", 0.1), "go with --autoscale"),
-        (("--start-up-cv", 0.1), "go with --autoscale"),
-        (("--autoscale", "3"), "no MIN:MAX"),
-        (("--autoscale", "0:3"), "no MIN:MAX"),
-        (("--autoscale", "4:3"), "no MIN:MAX"),
+        (("--start-up", "20s"), "need --autoscale"),
+        (("--failed-starts", 0.1), "need --autoscale"),
+        (("--start-up-cv", 0.1), "need --autoscale"),
+        (("--autoscale", "3"), "must be MIN:MAX"),
+        (("--autoscale", "0:3"), "must be MIN:MAX"),
+        (("--autoscale", "4:3"), "must be MIN:MAX"),
         (("--autoscale", "1:3", "--start-up", "soon"), "--start-up"),
         (("--autoscale", "1:3", "--failed-starts", 1.0), "less than 1"),
     ],

@@ -27,7 +27,7 @@ def test_simulate_with_equal_seeds_reports_equal_figures(run, tmp_path):
     assert first["attainment"] == 1.0 == min(first["attainment_by_size"])
     assert 0 < first["ttft"]["p50"] <= first["ttft"]["max"] == first["longest_wait_s"] < 1.0
     assert 0 < first["tpot"]["p50"] < 0.1
-    assert "100.0% within their targets" in result.output
+    assert "100.0% met their targets" in result.output
 
 
 def test_simulate_of_prompts_that_share_nothing_reports_no_one_cache(run, tmp_path):
@@ -168,7 +168,7 @@ def test_simulate_with_a_trace_replays_it_whole(run, tmp_path):
     result = run(*PLACE, "--trace", trace)
     assert result.exit_code == 2 and "line 31: arrival_s is missing" in result.output
     result = run(*PLACE, "--trace", trace, "--lenient")
-    assert result.exit_code == 0 and "1 bad rows of the trace skipped" in result.output
+    assert result.exit_code == 0 and "1 invalid rows of the trace skipped" in result.output
 
 
 def test_simulate_of_requests_beyond_the_model_refuses_and_reports_them(run, tmp_path):
@@ -184,7 +184,7 @@ def test_simulate_of_requests_beyond_the_model_refuses_and_reports_them(run, tmp
     found = json.loads(figures.read_text())
     assert (found["num_requests"], found["num_refused"], found["attainment"]) == (5, 2, 0.6)
     assert "2 of 5 requests have prompts longer than spec.model.maxModelLen" in result.output
-    assert "2 of 5 responses are longer than" in result.output
+    assert "2 of 5 responses exceed" in result.output
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_simulate_of_requests_beyond_the_model_refuses_and_reports_them(run, tmp
                 *(*PLACE, *LOAD, "--multi-turn", "turns=2,think=1s"),
                 *("--shared-prefix", "groups=2,prompts=3,tokens=9"),
             ),
-            "leave prompts out of --shared-prefix",
+            "omit prompts in --shared-prefix",
         ),
         ((*PLACE, *LOAD, "--duration", "1ms"), "no request arrives within --duration"),
     ],
@@ -339,7 +339,7 @@ def test_simulated_hidden_states_that_cannot_be_kept_are_refused(manifest, run):
     manifest.write_text(yaml.safe_dump(document))
     result = run(*PLACE, *LOAD)
     assert result.exit_code == 2
-    sentence = "hybridCache is On, but it does not know the attention of MistralForCausalLM"
+    sentence = "hybridCache is On, but it does not support the attention of MistralForCausalLM"
     assert sentence in " ".join(result.output.split())
 
 
@@ -356,7 +356,7 @@ def test_simulated_wait_beyond_the_endpoints_is_told(manifest, run):
         outputs.append(" ".join(result.output.split()))
     told = "spec.scheduling.maxQueueWait is not simulated: the endpoint refuses"
     assert [told in output for output in outputs] == [False, True]
-    assert "longer than 2.00 s, and requests waited for up to" in outputs[1]
+    assert "longer than 2.00 s; the longest wait was" in outputs[1]
 
 
 def test_simulate_of_a_manifest_with_speculative_decoding_says_that_it_is_not_simulated(

@@ -40,9 +40,11 @@ from macroserve.core.scaling.autoscale import (
         pytest.param(signals(alert=ALERT), 5, True, ALERT, id="alert alone adds one"),
         pytest.param(signals(7, alert=ALERT), 7, True, ALERT, id="alert and forecast"),
         pytest.param(signals(alert=ALERT, need=None), 5, True, ALERT, id="alert, not simulated"),
-        pytest.param(signals(need=None), 4, True, "yet to be simulated", id="not simulated"),
+        pytest.param(signals(need=None), 4, True, "not been simulated yet", id="not simulated"),
         pytest.param(signals(4, 2), 4, False, "300 s", id="fewer would do: wait"),
-        pytest.param(signals(need=None, idle=True), 4, False, "Nothing was asked", id="idle: wait"),
+        pytest.param(
+            signals(need=None, idle=True), 4, False, "no recent requests", id="idle: wait"
+        ),
         pytest.param(
             signals(need=None, idle=True, alert=ALERT), 4, False, "", id="alert without load"
         ),
@@ -52,7 +54,7 @@ from macroserve.core.scaling.autoscale import (
         pytest.param(
             signals(alert=ALERT, need=need(8, helps=False)), 4, True, "not help", id="no help at 8"
         ),
-        pytest.param(signals(4, 2, below_target=True), 4, True, "attainment", id="below target"),
+        pytest.param(signals(4, 2, below_target=True), 4, True, "Attainment", id="below target"),
         pytest.param(
             signals(4, 2, alerts_missing=ALERTS_MISSING),
             4,
@@ -98,14 +100,14 @@ def test_autoscale_applies_bounds_at_once(target, given, expected):
 def test_autoscale_alert_at_the_maximum_tells_so():
     decision = first(signals(alert=ALERT), target=16)
     assert (decision.target, decision.able) == (16, False)
-    assert "no more are allowed" in decision.reason
+    assert "the maximum" in decision.reason
 
 
 def test_autoscale_at_the_minimum_reports_unknown_load():
     assert first(signals(1, alerts_missing=ALERTS_MISSING), target=1).reason.startswith(
         ALERTS_MISSING
     )
-    assert first(signals(1), target=1).reason == "1 is the fewest allowed."
+    assert first(signals(1), target=1).reason == "1 is the minimum."
 
 
 def test_autoscale_reason_with_one_instance_is_singular():

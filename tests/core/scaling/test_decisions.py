@@ -89,7 +89,7 @@ def test_cell_from_a_view_has_its_members() -> None:
         (Remove("cell-0", "b", "r"), "Remove b from cell-0"),
         (Split("cell-0", "cell-2", ("b", "c"), "r"), "Split cell-0: b, c to cell-2"),
         (Merge("cell-1", "cell-0", "r"), "Merge cell-1 into cell-0"),
-        (SetPool("a", Pool.HP, "r"), "Put a into the HP pool"),
+        (SetPool("a", Pool.HP, "r"), "Move a to the HP pool"),
     ],
 )
 def test_decision_description_names_its_change(decision: Decision, expected: str) -> None:

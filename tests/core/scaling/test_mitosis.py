@@ -151,7 +151,7 @@ def test_mitosis_pools_follow_the_ratio_with_the_fewest_changes() -> None:
     cells = (Cell("cell-0", tuple("abcdef"), ("f",)),)
     (decision,) = plan(cells, 6, FIGURE, 0.33, {"a": 1, "c": 1})
     assert decision == SetPool(
-        "b", Pool.HP, "1 instances of cell-0 are high priority, of 6 it should be 2."
+        "b", Pool.HP, "1 of 6 instances of cell-0 are high priority, should be 2."
     )
     (decision,) = plan(cells, 6, FIGURE, 0.0)
     assert isinstance(decision, SetPool) and decision.instance == "f"

@@ -124,7 +124,7 @@ def test_hybrid_cache_off_is_off(verdict):
         pytest.param(
             LLAMA,
             {"pipeline_parallel_size": 2},
-            "a pipeline begins a batch before the one ahead has ended",
+            "a pipeline starts a batch before the previous one has ended",
             id="pipeline",
         ),
         pytest.param(

@@ -52,7 +52,7 @@ def test_engine_with_the_hybrid_cache_measures_rho_at_the_start(
 
 def test_engine_without_the_hybrid_cache_measures_no_rho(settings: EngineSettings) -> None:
     said, latency = started(settings)
-    assert said.startswith("off: keys and values would be made of hidden states again")
+    assert said.startswith("off: keys and values would have to be recomputed")
     assert len(said) < MAX_NAME_CHARS
     assert latency["rebuild_s_per_token"] is None
 

@@ -15,7 +15,7 @@ AUTOSCALING = {"spec": {"autoscaling": {"minInstances": 1, "maxInstances": 4}}}
 BROKEN = {"spec": {"engine": {"args": {"model": "x"}}}}
 WHY_BROKEN = (
     "spec.engine.args has the key 'model', which must be left out, because spec.model.source "
-    "decides it."
+    "sets it."
 )
 
 

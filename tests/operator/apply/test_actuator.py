@@ -204,7 +204,7 @@ def test_instance_of_another_name_at_an_old_address_is_not_adopted(fake: FakeDep
     fake.engines["llama-instance-0"].name = "instance-9"
     effect = asyncio.run(carry_out(fake, actions))
     assert effect.done == (actions[0],)
-    assert effect.problems[0].message == "At the address of instance-0 there is instance-9."
+    assert effect.problems[0].message == "The address of instance-0 belongs to instance-9."
 
 
 def grace_s(fake: FakeDeployment, instance: str) -> int:

@@ -104,7 +104,7 @@ def test_pod_that_waits_says_which_nodes_are_left_out() -> None:
     found = pod_problem(raw)
     assert found
     assert found.message == (
-        f"No node takes it: {NO_GPU} It may not run on gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 2 "
+        f"No node can run it: {NO_GPU} It may not run on gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 2 "
         "more, whose devices failed (status.avoidedNodes)."
     )
 
@@ -112,15 +112,19 @@ def test_pod_that_waits_says_which_nodes_are_left_out() -> None:
 PULL = f"The image {IMAGE} cannot be pulled: look at its name, its registry and the pull secrets."
 CASES = [
     # Where it may run
-    (pod(status=unscheduled(NO_GPU)), "Unschedulable", f"No node takes it: {NO_GPU}"),
-    (pod(status=unscheduled(NO_GPU + PREEMPTION)), "Unschedulable", f"No node takes it: {NO_GPU}"),
+    (pod(status=unscheduled(NO_GPU)), "Unschedulable", f"No node can run it: {NO_GPU}"),
+    (
+        pod(status=unscheduled(NO_GPU + PREEMPTION)),
+        "Unschedulable",
+        f"No node can run it: {NO_GPU}",
+    ),
     (
         pod(status=unscheduled('persistentvolumeclaim "models" not found')),
-        *("Unschedulable", 'No node takes it: persistentvolumeclaim "models" not found.'),
+        *("Unschedulable", 'No node can run it: persistentvolumeclaim "models" not found.'),
     ),
     (
         pod(status=unscheduled("", "SchedulingGated")),
-        *("SchedulingGated", "No node takes it: no reason is given."),
+        *("SchedulingGated", "No node can run it: no reason is given."),
     ),
     # Its image
     (pod(waiting("ErrImagePull", "rpc error: code = Unknown")), "ImagePullBackOff", PULL),
@@ -146,15 +150,15 @@ CASES = [
     # How it ended
     (
         pod(terminated(137, "OOMKilled")),
-        *("OOMKilled", "It was killed for using more memory than its limit of 2Gi."),
+        *("OOMKilled", "It was killed because it used more memory than its limit of 2Gi."),
     ),
     (
         pod(waiting("CrashLoopBackOff"), terminated(137, "OOMKilled"), restarts=3),
-        *("OOMKilled", "It was killed for using more memory than its limit of 2Gi."),
+        *("OOMKilled", "It was killed because it used more memory than its limit of 2Gi."),
     ),
     (
         {**pod(terminated(137, "OOMKilled")), "spec": {"containers": [{"name": "engine"}]}},
-        *("OOMKilled", "It was killed for using more memory than its node had."),
+        *("OOMKilled", "It was killed because it used more memory than its node has."),
     ),
     (
         pod(terminated(2, message=TRACE)),
@@ -177,7 +181,7 @@ CASES = [
     ),
     (
         pod(status=failed("UnexpectedAdmissionError", "Allocate failed due to no GPU")),
-        *("UnexpectedAdmissionError", "Its node ended it: Allocate failed due to no GPU."),
+        *("UnexpectedAdmissionError", "Its node stopped it: Allocate failed due to no GPU."),
     ),
     (pod(terminated(3), status={"phase": "Failed"}), "Failed", "It has ended with exit code 3."),
     (pod(status={"phase": "Failed", "containerStatuses": []}), "Failed", "It has ended."),
@@ -214,7 +218,7 @@ def test_crash_loop_in_every_phase_is_one_problem() -> None:
     (problem,) = {pod_problem(turn) for turn in turns}
     assert problem == Problem(
         "CrashLoopBackOff",
-        "It crashes again and again with exit code 1: ValueError: no checkpoint.",
+        "It crashes repeatedly with exit code 1: ValueError: no checkpoint.",
     )
 
 

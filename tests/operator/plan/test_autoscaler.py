@@ -52,7 +52,7 @@ async def test_target_without_autoscaling_changes_with_the_spec():
     await world.reconcile()
     world.manifest = manifest(instances=2)
     target = await world.reconcile()
-    reason = "spec.instances asks for 2."
+    reason = "spec.instances is 2."
     assert target.change == Change(world.now, 5, 2, reason)
     assert (await world.reconcile()).change is None
 
@@ -197,16 +197,16 @@ async def every_hold(world, **differs):
 async def test_target_without_an_answer_of_the_head_holds_even_under_an_alert(world):
     world.load = None
     world.alert()
-    assert "head does not tell" in await every_hold(world)
+    assert "head does not report" in await every_hold(world)
     world.load = load_of()
     assert "head does not answer" in await every_hold(world, report=None)
 
 
 async def test_target_with_an_outdated_load_holds(world):
     world.load = load_of(num_buckets=0)
-    assert "yet to be counted" in await every_hold(world)
+    assert "not been measured yet" in await every_hold(world)
     world.load = load_of(age_s=STALE_S + 1)
-    assert "too long ago" in await every_hold(world)
+    assert "too old" in await every_hold(world)
     world.load = load_of(0, age_s=STALE_S + 1)
     await every_hold(world)
 

@@ -46,7 +46,7 @@ def test_foreign_object_of_the_same_name_is_not_adopted() -> None:
     assert found["spec"] == {"theirs": True}
     degraded = condition(fake, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "NameTaken")
-    assert "Service llama exists already" in degraded["message"]
+    assert "Service llama already exists" in degraded["message"]
     assert fake.pods(), "the rest goes on"
 
 
@@ -198,7 +198,7 @@ def test_lost_tokens_are_replaced_once_no_pod_has_them() -> None:
     asyncio.run(fake.reconcile(reconciler))
     degraded = condition(fake, "Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "TokensUnusable")
-    assert "The Secret llama-tokens is gone" in degraded["message"]
+    assert "The Secret llama-tokens is missing" in degraded["message"]
     assert not list(fake.api.all(SECRET))
     for pod in fake.api.all(POD):
         fake.end(pod)

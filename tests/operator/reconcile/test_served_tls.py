@@ -155,7 +155,7 @@ def test_certificate_with_an_issuer_is_made_by_cert_manager() -> None:
     assert wanted["metadata"]["labels"][names.MACROINSTANCE] == "llama"
     degraded = condition(fake, "Degraded")
     assert degraded["reason"] == "CertificateUnusable"
-    assert "cert-manager has not made the Secret llama-served-tls yet" in degraded["message"]
+    assert "cert-manager has not created the Secret llama-served-tls yet" in degraded["message"]
     assert secret(fake) is None and not fake.pods()
     fake.api.put(SECRET, a_persons(fake))
     before = data(fake)

@@ -184,7 +184,7 @@ def test_progressing_condition_follows_the_actions_under_way(
     assert said(found, ConditionType.PROGRESSING) == (status, reason, message)
 
 
-OOM = "OOMKilled. It was killed for using more memory than its limit of 1Gi."
+OOM = "OOMKilled. It was killed because it used more memory than its limit of 1Gi."
 FAILING = tuple(replace(pod(n), problem=PROBLEM) for n in range(5))
 DEGRADED = [
     (RECONCILED, "False", "NoProblem", "No problem is known."),
@@ -238,10 +238,14 @@ SCALING = [
     ),
     (
         reconcile_result(
-            SCALED, target(metrics_available=True, reason="By simulation 2 are needed.")
+            SCALED,
+            target(
+                metrics_available=True,
+                reason="2 are needed.",
+            ),
         ),
         *("True", "AutoscalingActive"),
-        "The autoscaler sets the number of instances, 1 to 8. By simulation 2 are needed.",
+        "The autoscaler sets the number of instances, 1 to 8. 2 are needed.",
         *("True", "MetricsReceived", "Load and attainment are known."),
     ),
     (

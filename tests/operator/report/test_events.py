@@ -39,7 +39,7 @@ from macroserve.operator.report.status import status
 NOTHING = FleetPlan((), ())
 SPLIT = Split("cell-0", "cell-1", ("instance-1", "instance-2"), "cell-0 has 7 instances.")
 MERGE = Merge("cell-1", "cell-0", "They fit into one cell.")
-PRIORITY = SetPool("instance-1", Pool.HP, "Of 3 it should be 2.")
+PRIORITY = SetPool("instance-1", Pool.HP, "1 of 3 is, should be 2.")
 ADD = Add("cell-0", "instance-3", Pool.LP, "3 of 4 desired instances exist.")
 REMOVE = Remove("cell-0", "instance-2", "3 instances exist, 2 are desired.")
 ROLL = Drain("instance-1", "cell-0", "It is replaced.")
@@ -81,7 +81,7 @@ def test_reconcile_without_a_change_has_no_events() -> None:
             "Split cell-0: instance-1, instance-2 to cell-1. cell-0 has 7 instances.",
         ),
         (MERGE, "Merged", "Merge cell-1 into cell-0. They fit into one cell."),
-        (PRIORITY, "RatioChanged", "Put instance-1 into the HP pool. Of 3 it should be 2."),
+        (PRIORITY, "RatioChanged", "Move instance-1 to the HP pool. 1 of 3 is, should be 2."),
     ],
 )
 def test_decision_has_an_event(decision: Any, reason: str, message: str) -> None:
@@ -216,7 +216,7 @@ def test_first_start_of_an_instance_has_no_loss_event() -> None:
     assert told(recorder(), first) == []
 
 
-OOM = "OOMKilled. It was killed for using more memory than its limit of 1Gi."
+OOM = "OOMKilled. It was killed because it used more memory than its limit of 1Gi."
 IMAGE = Problem("ImagePullBackOff", "It cannot be pulled.")
 QUOTA = Problem("Forbidden", "The API server refuses pod llama-instance-3: quota.")
 

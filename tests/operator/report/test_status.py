@@ -29,7 +29,7 @@ from macroserve.operator.report.decisions import DecisionRecord
 from macroserve.operator.report.status import invalid_status, status
 
 DECISION = DecisionRecord("2026-03-01T11:00:00Z", "Merge cell-1 into cell-0", "They fit.", "Merged")
-CHANGE = Change(NOW, 3, 5, "spec.instances asks for 5.")
+CHANGE = Change(NOW, 3, 5, "spec.instances is 5.")
 
 
 CLASSES = [
@@ -254,7 +254,7 @@ def test_change_of_the_desired_instances_is_added_to_the_history() -> None:
             "time": "2026-03-01T12:00:00Z",
             "from": 3,
             "to": 5,
-            "reason": "spec.instances asks for 5.",
+            "reason": "spec.instances is 5.",
         },
     ]
     assert len(old) == 20, "the status before is left as it was"

@@ -27,7 +27,7 @@ async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decisi
         assert (report.cell.prompt_tokens, report.cell.cached_tokens) == (200, num_shared)
         assert (report.recent_prompt_tokens, report.recent_cached_tokens) == (200, num_shared)
         (instance,) = report.instances
-        assert instance.prefix_caching == "on: prompts share the blocks of a common beginning"
+        assert instance.prefix_caching == "on: prompts share the blocks of a common prefix"
 
 
 async def test_report_of_a_cell_has_the_last_minutes_refusals() -> None:

@@ -108,5 +108,5 @@ async def test_request_of_an_unknown_class_gets_400_in_openai_shape() -> None:
     response = await post("/v1/completions", b"{}", **{"X-SLO-Class": "gold"})
     assert response.status_code == 400
     assert response.json()["error"]["message"] == (
-        "x-slo-class is no SLO class; there are: default, interactive"
+        "x-slo-class is not an SLO class; known are: default, interactive"
     )

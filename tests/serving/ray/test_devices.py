@@ -48,7 +48,7 @@ def test_instances_have_different_gpus_until_one_gives_its_own_back() -> None:
 def test_instance_is_refused_where_too_few_gpus_are_free() -> None:
     found = Devices(["0", "1", "2", "3"], "CUDA_VISIBLE_DEVICES")
     found.take("instance-0", 1)
-    with pytest.raises(RuntimeError, match="needs 4 of this machine's GPUs, of which 3 of 4"):
+    with pytest.raises(RuntimeError, match="needs 4 GPUs; 3 of 4"):
         found.take("instance-1", 4)
     assert len(found.take("instance-2", 3)["CUDA_VISIBLE_DEVICES"].split(",")) == 3
 

@@ -111,7 +111,7 @@ class _Review:
             yield from self.refuse(
                 f"{path}.priorityClassName",
                 priority,
-                "none of the system's classes",
+                "not a system priority class",
                 Allowance.SYSTEM_PRIORITY,
             )
         yield from self._account(spec, path)
@@ -160,10 +160,10 @@ class _Review:
         yield from _unknown(context, standard.POD_SECURITY_FIELDS, path)
         yield from self._profiles(context, path, is_needed=True)
         if context.get("runAsUser") == 0:
-            yield from self.refuse(f"{path}.runAsUser", 0, "another user than root", Allowance.ROOT)
+            yield from self.refuse(f"{path}.runAsUser", 0, "a user other than root", Allowance.ROOT)
         for sysctl in _maps(context.get("sysctls")):
             if (name := sysctl.get("name")) not in standard.SAFE_SYSCTLS:
-                wanted = "one that Kubernetes holds safe"
+                wanted = "one that Kubernetes considers safe"
                 yield from self.refuse(f"{path}.sysctls", name, wanted, Allowance.SYSCTLS)
 
     def _profiles(
@@ -183,7 +183,7 @@ class _Review:
         kind = linux.get("type") or None
         if kind not in (None, *standard.SELINUX_TYPES) or linux.get("user") or linux.get("role"):
             where = f"{path}.seLinuxOptions"
-            wanted = "left out but for level and a container's type"
+            wanted = "left out except level and a container's type"
             yield from self.refuse(where, dict(linux), wanted, Allowance.UNCONFINED)
 
     def _container(
@@ -229,7 +229,7 @@ class _Review:
             where = f"{path}.procMount"
             yield from self.refuse(where, context["procMount"], "Default", Allowance.UNCONFINED)
         if context.get("runAsUser") == 0:
-            yield from self.refuse(f"{path}.runAsUser", 0, "another user than root", Allowance.ROOT)
+            yield from self.refuse(f"{path}.runAsUser", 0, "a user other than root", Allowance.ROOT)
         of_pod = _map(spec.get("securityContext")).get("runAsNonRoot")
         non_root = context.get("runAsNonRoot")
         if (of_pod if non_root is None else non_root) is not True:
@@ -288,13 +288,13 @@ class _Review:
         own = [end for end in (names.secret(""), names.tls_secret("")) if name.endswith(end)]
         if own:
             yield (
-                f"{path} is {shown(name)}, must not end with {own[0]}, as the Secrets do in which "
-                "the operator keeps the tokens and keys of MacroInstances."
+                f"{path} is {shown(name)}, must not end with {own[0]}, the suffix of Secrets with "
+                "the operator's tokens and keys."
             )
         elif not is_listed:
             yield (
-                f"{path} is {shown(name)}, must be a Secret that a pattern of the operator's "
-                f"podPolicy.secrets names ({', '.join(self.policy.secrets) or 'none'})."
+                f"{path} is {shown(name)}, must match a pattern of the operator's "
+                f"podPolicy.secrets ({', '.join(self.policy.secrets) or 'none'})."
             )
 
 

@@ -92,7 +92,7 @@ def _impossible(manifest: Manifest) -> Iterator[str]:
     if manifest.spec.api.chat_template_file is not None:
         yield (
             f"spec.api.chatTemplateFile is {shown(manifest.spec.api.chat_template_file)}, must be "
-            "left out, because pods see no files of yours: use spec.api.chatTemplateConfigMap."
+            "left out, because pods cannot read your files: use spec.api.chatTemplateConfigMap."
         )
     gpus = _gpus(manifest.spec.template or {})
     needed = engine.tensor_parallel * engine.pipeline_parallel

@@ -143,7 +143,7 @@ class Actuator:
             full_name = names.pod_name(self.render_context.name, name)
             found = await self.api.get(POD, self.render_context.namespace, full_name)
             if found and not is_owned(found, self.render_context.uid):
-                message = f"The pod {full_name} exists already, and belongs to something else."
+                message = f"The pod {full_name} already exists and belongs to another object."
                 raise _TakenError(message) from error
 
     async def _attach(self, name: str, cell: str) -> None:
@@ -154,13 +154,13 @@ class Actuator:
         found = await identity(self.http, control_url(pod), name, self.tokens.ring, peer)
         if found.name != name:
             # An address may have passed to another pod before this one is known to be gone.
-            raise AdminError(f"At the address of {name} there is {found.name}.")
+            raise AdminError(f"The address of {name} belongs to {found.name}.")
         await self._to_head().adopt(cell, found.handle)
 
     async def _migrate(self, name: str, cell: str, pool: Pool) -> None:
         found = located(self.observation, self._pod(name))
         if found is None:
-            raise AdminError(f"No cell holds {name}.")
+            raise AdminError(f"No cell has {name}.")
         holder, report = found
         new_pool = None if report.pool is pool else pool
         await self._to_head().migrate(name, holder.cell.name, cell, new_pool)

@@ -63,7 +63,7 @@ class OwnedObjects:
                 found = await api.get(child.kind, key.namespace, child.name)
             what = f"{child.kind.name} {child.name}"
             if found is not None and not is_owned(found, self._context.uid):
-                message = f"{what} exists already, and belongs to something else."
+                message = f"{what} already exists and belongs to another object."
                 problems.append(Problem("NameTaken", message))
                 continue
             try:

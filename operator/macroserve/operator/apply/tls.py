@@ -51,7 +51,7 @@ async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: d
         data = await _kept(api, render_context, found, known.data if known else {}, now)
     elif found is None:
         raise CertificateError(
-            f"cert-manager has not made the Secret {secret} yet: see the Certificate {secret}."
+            f"cert-manager has not created the Secret {secret} yet: see the Certificate {secret}."
         )
     else:
         data = _text(found)

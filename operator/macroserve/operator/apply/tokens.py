@@ -62,8 +62,8 @@ async def tokens(
     found = await api.get(SECRET, render_context.namespace, name)
     if found is None and not known and any(has_started(p) and not is_deleting(p) for p in pods):
         raise TokensError(
-            f"The Secret {name} is gone, and pods run with what it held: put it back, or delete "
-            f"all pods of {render_context.name}, which then get new tokens."
+            f"The Secret {name} is missing, and pods use its tokens: restore it, or delete all "
+            f"pods of {render_context.name}, which then get new tokens."
         )
     if found is None:
         try:

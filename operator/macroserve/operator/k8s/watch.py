@@ -38,7 +38,7 @@ async def until_listed(listed: Mapping[Kind, asyncio.Event]) -> None:
                 await event.wait()
     except TimeoutError:
         missing = ", ".join(kind.plural for kind, event in listed.items() if not event.is_set())
-        raise RuntimeError(f"No list of {missing} within {FIRST_LISTS_S:g} s.") from None
+        raise RuntimeError(f"Could not list {missing} within {FIRST_LISTS_S:g} s.") from None
 
 
 async def watch(

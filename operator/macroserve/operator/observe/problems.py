@@ -21,8 +21,8 @@ MAX_NODES = 5
 """Named in one message."""
 
 NO_IMAGE_VOLUMES = (
-    "The cluster does not know image volumes, which spec.model.cache.image needs: Kubernetes 1.33 "
-    "and later has them, with the feature ImageVolume."
+    "The cluster does not support image volumes, which spec.model.cache.image requires: they need "
+    "Kubernetes 1.33 or later with the feature ImageVolume."
 )
 
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
@@ -110,7 +110,7 @@ def _failed(status: Object) -> Problem:
             if "terminated" in container.get("state", {})
         ]
         return Problem(reason, f"It has ended{_how(ended[0]) if ended else ''}.")
-    by = "Its node evicted it" if reason == "Evicted" else "Its node ended it"
+    by = "Its node evicted it" if reason == "Evicted" else "Its node stopped it"
     return Problem(reason, f"{by}: {_cause(status)}")
 
 
@@ -120,7 +120,7 @@ def _unscheduled(pod: Object) -> Problem | None:
         return None
     # What preempting others would bring is a second sentence, and varies.
     cause = scheduled.get("message", "").split(" preemption:")[0]
-    message = f"No node takes it: {_cause({'message': cause})}"
+    message = f"No node can run it: {_cause({'message': cause})}"
     if excluded := sorted(excluded_nodes(pod)):
         more = f" and {len(excluded) - MAX_NODES} more" if len(excluded) > MAX_NODES else ""
         listed = ", ".join(excluded[:MAX_NODES])
@@ -162,11 +162,11 @@ def _ended(container: Object) -> Object | None:
 def _crash(pod: Object, container: Object, ended: Object) -> Problem:
     if ended.get("reason") == "OOMKilled":
         limit = _memory_limit(pod, container.get("name", ""))
-        than = f"its limit of {limit}" if limit else "its node had"
-        return Problem("OOMKilled", f"It was killed for using more memory than {than}.")
+        than = f"its limit of {limit}" if limit else "its node has"
+        return Problem("OOMKilled", f"It was killed because it used more memory than {than}.")
     # The kubelet says CrashLoopBackOff only between two tries.
     repeated = container.get("restartCount", 0) > 1
-    how = f"It crashes{' again and again' if repeated else ''}{_how(ended)}"
+    how = f"It crashes{' repeatedly' if repeated else ''}{_how(ended)}"
     reason = "CrashLoopBackOff" if repeated else "Crashed"
     said = _last_line(ended.get("message", ""))
     return Problem(reason, f"{how}: {sentence(said)}" if said else f"{how}.")

@@ -144,7 +144,7 @@ class Autoscaler:
         if METRICS_MISSING in firing:
             alerts_missing = f"{METRICS_MISSING} fires."
         elif self._alerts.is_silent:
-            alerts_missing = "Nothing is heard from Alertmanager."
+            alerts_missing = "No alerts arrive from Alertmanager."
         unknown = load_signals.unknown(observation, load)
         is_idle, findings, answer_s = False, None, 0.0
         if load is not None and not unknown:
@@ -211,7 +211,7 @@ def _asks_for_ratio(manifest: Manifest, report: Report | None) -> bool:
 
 def _as_specified(observation: Observation) -> ScalingTarget:
     wanted = observation.manifest.spec.instances
-    reason = f"spec.instances asks for {wanted}."
+    reason = f"spec.instances is {wanted}."
     before = observation.status.get("targetInstances")
     if before in (None, wanted):
         return ScalingTarget(wanted, reason)

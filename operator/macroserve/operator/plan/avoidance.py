@@ -58,7 +58,7 @@ class AvoidedNode:
     def problem(self) -> Problem:
         return Problem(
             "NodeAvoided",
-            f"The node {self.node} gets no instances before {rfc3339(self.until)}: "
+            f"The node {self.node} gets no instances until {rfc3339(self.until)}: "
             f"{self.instance} failed {NUM_STARTS} starts there. {self.cause}",
         )
 
@@ -187,7 +187,7 @@ def misplaced(observation: Observation, pod: InstancePod) -> str | None:
         return None
     avoided = node_names(avoided_nodes(observation))
     if not pod.node and pod.excluded_nodes != avoided:
-        return "The nodes that it may run on have changed."
+        return "The set of nodes that it may run on has changed."
     if pod.node in avoided and pod.failed_start and pod.failed_start.device_error:
-        return f"It does not start on the node {pod.node}, which is avoided now."
+        return f"It failed to start on the node {pod.node}, which is now avoided."
     return None

@@ -21,9 +21,9 @@ from macroserve.sim.instance import FixedLatencyModel
 def unknown(observation: Observation, load: LoadReport | None) -> str | None:
     """Return why the load is not known, as a sentence, or None if it is known."""
     if observation.report is None:
-        return "The head does not answer, so that the load is not known."
+        return "The head does not answer, so the load is unknown."
     if load is None:
-        return "The head does not tell what was asked for lately."
+        return "The head does not report the recent load."
     return uncounted(load)
 
 

@@ -82,11 +82,11 @@ def plan(
     except OSError as error:
         fail("plan", f"--out: {error}", 2)
     if asked.num_skipped:
-        typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
+        typer.echo(f"{asked.num_skipped:,} invalid rows of the trace skipped", err=True)
     for sentence in (*simulated.not_simulated(), *beyond.sentences()):
         typer.echo(f"{sentence}.", err=True)
     if beyond.num_refused:
-        typer.echo("The plan is for the other requests.", err=True)
+        typer.echo("The plan covers the other requests.", err=True)
     cost = report.Cost(asked.num_requests / max(asked.duration_s, 1.0), price)
     console.print(report.table(tried, chosen, cost, need.goal))
     figures = {

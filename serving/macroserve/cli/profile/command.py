@@ -37,12 +37,12 @@ def profile(manifest: ManifestFile, json_file: JsonFile = None) -> None:
     try:
         found = asyncio.run(measure(settings))
     except (ValueError, RuntimeError, TimeoutError) as error:
-        fail("profile", str(error) or "the engine does not get through its requests", 1)
+        fail("profile", str(error) or "the engine does not finish its requests", 1)
     Console().print(table(found))
     if found.spread > STEADY:
         typer.echo(
-            "macroserve profile: the rounds do not agree. Does anything else use this machine? "
-            "Profile it again when it is quiet.",
+            "macroserve profile: the rounds differ too much. Is anything else using this machine? "
+            "Retry when it is idle.",
             err=True,
         )
     if json_file:

@@ -22,32 +22,31 @@ class AutoscaleOptions:
         str | None,
         typer.Option(
             metavar="MIN:MAX",
-            help="Let the operator's autoscaler decide the number of instances, from "
-            "spec.instances on and within these bounds, such as 3:8.",
+            help="Let the operator's autoscaler set the number of instances within these bounds, "
+            "such as 3:8, starting at spec.instances.",
         ),
     ] = None
     start_up: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="With --autoscale: mean time that an instance takes to start (default: "
-            f"{START_S:.0f}s).",
+            help=f"With --autoscale: mean startup time of an instance (default: {START_S:.0f}s).",
         ),
     ] = None
     start_up_cv: Annotated[
         float | None,
         typer.Option(
             metavar="C",
-            help="With --autoscale: coefficient of variation of these times (default: 0, all are "
-            "equal).",
+            help="With --autoscale: coefficient of variation of startup times (default: 0, "
+            "constant).",
         ),
     ] = None
     failed_starts: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="With --autoscale: share of the starts that fail, such as 0.1; another start "
-            "follows (default: 0).",
+            help="With --autoscale: fraction of the starts that fail and are retried, such as 0.1 "
+            "(default: 0).",
         ),
     ] = None
 
@@ -55,7 +54,7 @@ class AutoscaleOptions:
         """Return how instances start. Raises ValueError for bad values, and without --autoscale."""
         given = (self.start_up, self.start_up_cv, self.failed_starts)
         if self.autoscale is None and any(option is not None for option in given):
-            raise ValueError("--start-up, --start-up-cv and --failed-starts go with --autoscale")
+            raise ValueError("--start-up, --start-up-cv and --failed-starts need --autoscale")
         mean_s = parse_duration("--start-up", self.start_up) if self.start_up else START_S
         return StartUp(mean_s, self.start_up_cv or 0.0, self.failed_starts or 0.0)
 
@@ -69,7 +68,7 @@ class AutoscaleOptions:
         found = _BOUNDS.fullmatch(self.autoscale)
         least, most = map(int, found.groups()) if found else (0, 0)
         if not 1 <= least <= most:
-            raise ValueError(f"--autoscale {self.autoscale} is no MIN:MAX such as 3:8")
+            raise ValueError(f"--autoscale {self.autoscale} must be MIN:MAX, such as 3:8")
         autoscaling = manifest.spec.autoscaling
         window = autoscaling.stabilization if autoscaling else Stabilization()
         return Limits(least, most, window.up_s, window.down_s)

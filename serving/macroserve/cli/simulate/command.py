@@ -46,8 +46,8 @@ def simulate(
 ) -> None:
     """Simulate a manifest's deployment under a load, and report latencies and SLO attainment.
 
-    The load is a trace or synthetic arrivals. Neither the devices nor the model's weights have to
-    exist. The simulation ends with the last request.
+    The load is a trace or synthetic arrivals. The devices and the model's weights need not exist.
+    The simulation ends with the last request.
     """
     # Late: whatever starts with ``macroserve``, pods too, would wait for these.
     from macroserve.cli.simulate.autoscale_report import AutoscaleReport
@@ -87,15 +87,15 @@ def simulate(
     except (ManifestError, ValueError) as error:
         fail("simulate", error, 2)
     if asked.num_skipped:
-        typer.echo(f"{asked.num_skipped:,} bad rows of the trace skipped", err=True)
+        typer.echo(f"{asked.num_skipped:,} invalid rows of the trace skipped", err=True)
     beyond = asked.beyond(wanted.spec.model.max_model_len)
     for sentence in (*simulated.not_simulated(), *beyond.sentences()):
         typer.echo(f"{sentence}.", err=True)
     max_wait_s = wanted.spec.scheduling.max_queue_wait_s
     if outcome.longest_wait_s > max_wait_s:
         typer.echo(
-            "spec.scheduling.maxQueueWait is not simulated: the endpoint refuses what would wait "
-            f"for longer than {seconds(max_wait_s)}, and requests waited for up to "
+            "spec.scheduling.maxQueueWait is not simulated: the endpoint refuses requests that "
+            f"would wait longer than {seconds(max_wait_s)}; the longest wait was "
             f"{seconds(outcome.longest_wait_s)}.",
             err=True,
         )

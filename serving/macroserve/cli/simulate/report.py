@@ -105,7 +105,7 @@ class Report:
             target = "none" if target_s is None else seconds(target_s)
             latencies.add_row(name, *(map(seconds, figures) if figures else [""] * 5), target)
         totals = Table.grid(padding=(0, 2))
-        share = f"{self.attainment:.1%} within their targets"
+        share = f"{self.attainment:.1%} met their targets"
         totals.add_row("attainment", Text(share, style="bold"))
         if self.attainment_by_size:
             by_size = ", ".join(f"{share:.1%}" for share in self.attainment_by_size)

@@ -181,12 +181,12 @@ def decide(
     if grow_to > current:
         return _changed(scaling, grow_to, why_up, now)
     if up_to > current:
-        reason = f"{why_up} That has to hold for {limits.up_s:.0f} s before any are added."
+        reason = f"{why_up} Instances are added if this holds for {limits.up_s:.0f} s."
         return TargetDecision(current, reason, able=False), scaling
     if shrink_to < current:
-        return _changed(scaling, shrink_to, f"{why_down} That has held for {window_s:.0f} s.", now)
+        return _changed(scaling, shrink_to, f"{why_down} This has held for {window_s:.0f} s.", now)
     if down_to < current:
-        reason = f"{why_down} That has to hold for {window_s:.0f} s before any are removed."
+        reason = f"{why_down} Instances are removed if this holds for {window_s:.0f} s."
         return TargetDecision(current, reason, able=False), scaling
     stuck = signals.alerts_missing or (signals.alert and current == limits.most)
     return TargetDecision(current, why_down, able=not stuck), scaling
@@ -202,12 +202,10 @@ def _recommended_up(
     up_to, why = current, ""
     if need and helps and need.enough > current:
         up_to = need.enough
-        why = (
-            f"{need.requests_per_s:.3g} requests/s are to be served, which need {up_to} instances."
-        )
+        why = f"A load of {need.requests_per_s:.3g} requests/s needs {up_to} instances."
     if alert and helps and not signals.idle and _settled(scaling, signals, now):
         up_to = max(up_to, current + 1)
-        why = f"{alert} fires with {_counted(current)}. {why}".rstrip()
+        why = f"{alert} is firing with {_counted(current)}. {why}".rstrip()
     return min(up_to, 2 * current, limits.most), why
 
 
@@ -219,27 +217,30 @@ def _recommended_down(scaling: Scaling, limits: Limits, signals: LoadSignals) ->
         return current, f"{signals.alerts_missing} No instance is removed."
     if signals.idle:
         enough = _counted(limits.least, "is enough", "are enough")
-        return limits.least, f"Nothing was asked for lately: {enough}."
+        return limits.least, f"There were no recent requests: {enough}."
     if signals.alert:
-        why = "they are given time to help"
+        why = "which need time to take effect"
         if need and not need.helps:
-            why = "more would not help"
+            why = "and more would not help"
         elif current == limits.most:
-            why = "no more are allowed"
-        return current, f"{signals.alert} fires with {_counted(current)}, and {why}."
+            why = "the maximum"
+        return current, f"{signals.alert} is firing with {_counted(current)}, {why}."
     if signals.below_target:
-        return current, "The attainment is below its target: no instance is removed."
+        return current, "Attainment is below its target: no instance is removed."
     if current == limits.least:
-        return current, f"{current} is the fewest allowed."
+        return current, f"{current} is the minimum."
     if need is None:
-        return current, "The load has yet to be simulated: no instance is removed."
+        return current, "The load has not been simulated yet: no instance is removed."
     if need.survivors >= current:
-        return current, f"By simulation of the load {_counted(current, 'is needed', 'are needed')}."
+        return (
+            current,
+            f"A simulation of the load shows that {_counted(current, 'is needed', 'are needed')}.",
+        )
     down_to = max(need.survivors, limits.least)
     enough = _counted(down_to, "is enough", "are enough")
     if need.certain:
-        return down_to, f"By simulation of the last minute {enough}."
-    return current - 1, f"By simulations that were cut short {enough}: one is removed."
+        return down_to, f"A simulation of the last minute shows that {enough}."
+    return current - 1, f"Incomplete simulations show that {enough}: one is removed."
 
 
 def _counted(num: int, one: str = "", more: str = "") -> str:

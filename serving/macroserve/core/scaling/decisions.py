@@ -150,7 +150,7 @@ def describe(decision: Decision) -> str:
         case Merge(source=source, into=into):
             return f"Merge {source} into {into}"
         case SetPool(instance=name, pool=pool):
-            return f"Put {name} into the {pool.label} pool"
+            return f"Move {name} to the {pool.label} pool"
 
 
 def in_order(cells: Iterable[Cell]) -> tuple[Cell, ...]:

@@ -240,7 +240,7 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
         others = [m for m in others if not (m in outdated and m.state is State.STARTING)]
     if not all(m.stays and m.joined and m.state is State.SERVING for m in others):
         return
-    reason = "It is replaced by an instance of the current revision."
+    reason = "An instance of the current revision replaces it."
     if victim.joined:
         yield Drain(victim.name, victim.cell, reason)
     elif victim.state is State.STARTING:
@@ -281,7 +281,7 @@ class _Actions:
             if member.state is State.FAILED:
                 yield Stop(member.name, member.failure)
             elif member.state is State.STARTING and not (member.joined or member.stays):
-                yield Stop(member.name, "It does not serve yet, and is not needed any more.")
+                yield Stop(member.name, "It does not serve yet and is no longer needed.")
             elif member.draining and member.drained and member.serves:
                 yield Stop(member.name, "It has drained.")
             elif member.name not in self.removed or self._is_out_of_reach(member):

@@ -130,7 +130,7 @@ class _Rules:
             return Merge(source.name, into.name, f"{sizes}, which fit into one cell.")
         if missing == 0 and source.size < lower:
             size = lower - source.size
-            reason = f"{sizes}, and a cell has at least {lower}, so {size} change over."
+            reason = f"{sizes}, and a cell has at least {lower}, so {size} move."
             return self._moved(into, source, size, reason)
         return None
 
@@ -191,7 +191,7 @@ class _Rules:
         victim = min(reversed(pool), key=lambda name: self.remaining_tokens.get(name, -1))
         total = sum(cell.size for cell in cells)
         left = self.remaining_tokens.get(victim)
-        why = "has yet to start" if left is None else f"has the least work: {left} tokens"
+        why = "has not started yet" if left is None else f"has the least work: {left} tokens"
         reason = f"{total} instances exist, {self.desired_instances} are desired; {victim} {why}."
         return Remove(cell.name, victim, reason)
 
@@ -201,8 +201,9 @@ class _Rules:
             for name, pool in priority_changes(
                 cell.instances, cell.high_priority, num_high, self.remaining_tokens
             ):
-                reason = f"{len(cell.high_priority)} instances of {cell.name} are high priority"
-                return SetPool(name, pool, f"{reason}, of {cell.size} it should be {num_high}.")
+                share = f"{len(cell.high_priority)} of {cell.size} instances"
+                reason = f"{share} of {cell.name} are high priority, should be {num_high}."
+                return SetPool(name, pool, reason)
         return None
 
     def _high_priority_count(self, num_instances: int) -> int:

@@ -62,9 +62,9 @@ def response_s(load: LoadReport, tpot_s: float) -> float:
 def uncounted(load: LoadReport) -> str | None:
     """Return why a load says nothing of the present one, as a sentence, or None if it does."""
     if not load.buckets:
-        return "The load has yet to be counted."
+        return "The load has not been measured yet."
     if load.buckets[0].age_s > STALE_S:
-        return "The load was last counted too long ago."
+        return "The last measurement of the load is too old."
     return None
 
 

@@ -42,7 +42,7 @@ class Refusal(StrEnum):
 
     TOO_LONG = "its prompt leaves no room for a response within the model's length"
     NEVER_FITS = "its prompt and longest response exceed the KV cache"
-    DUPLICATE = "a request of that id is here already"
+    DUPLICATE = "a request with this ID is already running"
 
 
 class InstanceScheduler:

@@ -81,7 +81,7 @@ def _probe(backend: StructuredOutputBackend, grammar: StructuredOutputGrammar) -
         words = mask[0].tolist()
         token = next((i for i, word in enumerate(words) if word), None)
         if token is None:
-            return None if step else "no token of this model can begin what the grammar allows"
+            return None if step else "no token of this model can start what the grammar allows"
         word = words[token] & 0xFFFFFFFF
         first = (word & -word).bit_length() - 1
         if not grammar.accept_tokens("probe", [token * 32 + first]):

@@ -36,7 +36,7 @@ def encode_features(features: Sequence[MultiModalFeatureSpec]) -> bytes:
 def decode_features(data: bytes) -> list[MultiModalFeatureSpec]:
     """Undo ``encode_features``. Raises ValueError for other data."""
     if envs.VLLM_ALLOW_INSECURE_SERIALIZATION:
-        raise ValueError("images are not taken while VLLM_ALLOW_INSECURE_SERIALIZATION is set")
+        raise ValueError("images are not accepted while VLLM_ALLOW_INSECURE_SERIALIZATION is set")
     try:
         return MsgpackDecoder(list[MultiModalFeatureSpec]).decode(data)
     except Exception as error:  # the decoder looks names up, and reshapes what it finds

@@ -242,7 +242,7 @@ class RemoteCore(EngineCoreClient):
     def _hold(self, num_bytes: int) -> None:
         self._held_bytes += num_bytes
         if self._held_bytes > MAX_HELD_BYTES:
-            message = "the images of the requests under way are too many; retry later"
+            message = "too many images in running requests; retry later"
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
@@ -255,8 +255,8 @@ def _check_size(prompt: Any, n: int) -> None:
     num_bytes = n * MultiModalCache.get_item_size(seen) if seen else 0
     if num_bytes > MAX_FEATURES_BYTES:
         raise VLLMValidationError(
-            f"the images come to {num_bytes >> 20} MiB for the model, with {n} choices; at most "
-            f"{MAX_FEATURES_BYTES >> 20} MiB are taken: send fewer or smaller ones",
+            f"the images take {num_bytes >> 20} MiB in the model, with {n} choices; at most "
+            f"{MAX_FEATURES_BYTES >> 20} MiB are allowed: send fewer or smaller images",
             parameter="messages",
         )
     tokens = prompt.get("prompt_token_ids")
@@ -311,8 +311,8 @@ def _logprob_fields(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
         if len(token_ids) >= MAX_LOGPROB_TOKEN_IDS:
             raise RefusedError(
                 HTTPStatus.BAD_REQUEST,
-                f"{len(token_ids)} token ids are more than the {MAX_LOGPROB_TOKEN_IDS - 1} whose "
-                "logprobs one request may ask for",
+                f"logprobs of {len(token_ids)} token IDs are requested; at most "
+                f"{MAX_LOGPROB_TOKEN_IDS - 1} are allowed",
             )
         padded = [*token_ids, token_ids[-1]]
         return {"logprob_token_ids": padded, "logprobs": len(padded)}

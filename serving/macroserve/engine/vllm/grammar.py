@@ -140,6 +140,4 @@ class GrammarChecks:
             )
         except CallDiedError:
             limit = MEMORY_BYTES >> 20
-            return CompileResult(
-                f"{what} cannot be compiled, or not in {limit} MiB; make it simpler"
-            )
+            return CompileResult(f"{what} cannot be compiled within {limit} MiB; make it simpler")

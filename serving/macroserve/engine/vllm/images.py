@@ -63,10 +63,14 @@ class ImageConnector(MediaConnector):
         raise VLLMValidationError(problem, parameter="messages")
 
     async def fetch_audio_async(self, *_: Any, **__: Any) -> Any:
-        raise VLLMValidationError("audio is not taken, only text and images", parameter="messages")
+        raise VLLMValidationError(
+            "audio is not supported, only text and images", parameter="messages"
+        )
 
     async def fetch_video_async(self, *_: Any, **__: Any) -> Any:
-        raise VLLMValidationError("video is not taken, only text and images", parameter="messages")
+        raise VLLMValidationError(
+            "video is not supported, only text and images", parameter="messages"
+        )
 
 
 def install() -> None:
@@ -94,7 +98,7 @@ class Fetcher(HTTPConnection):
             http.get(url, allow_redirects=self._anywhere) as response,
         ):
             if response.status != HTTPStatus.OK:
-                raise _unfetched(f"its server answers with HTTP {response.status}")
+                raise _unfetched(f"its server returned HTTP {response.status}")
             data = bytearray()
             async for part in response.content.iter_any():
                 data += part
@@ -112,7 +116,7 @@ def public_socket(address: AddrInfoType) -> socket.socket:
     ip = ipaddress.ip_address(str(host).partition("%")[0])
     ip = getattr(ip, "ipv4_mapped", None) or ip
     if not ip.is_global or ip.is_multicast:
-        raise OSError("the address is not of the public internet")
+        raise OSError("the address is not on the public internet")
     return socket.socket(family=family, type=kind, proto=protocol)
 
 
@@ -123,7 +127,7 @@ class BoundedImageIO(ImageMediaIO):
         with open_image(BytesIO(data)) as image:
             width, height = image.size
         if width * height > MAX_PIXELS:
-            raise ValueError(f"it has {width} x {height} pixels; at most {MAX_PIXELS} are taken")
+            raise ValueError(f"it has {width} x {height} pixels; at most {MAX_PIXELS} are allowed")
         _held.take(width * height)
         try:
             found = super().load_bytes(data)

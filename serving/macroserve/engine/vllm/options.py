@@ -130,7 +130,7 @@ def check_host_cache(args: AsyncEngineArgs) -> None:
     if args.kv_offloading_size and not current_platform.is_cuda_alike():
         raise ValueError(
             "spec.engine.hostCacheMemory must be left out on a machine without GPUs, where vLLM's "
-            "KV cache is in the memory of the host itself"
+            "KV cache is already in host memory"
         )
 
 
@@ -202,8 +202,8 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
     """
     if args.async_scheduling:
         raise ValueError(
-            "engine.args.asyncScheduling excludes engine.hybridCache: which requests keep hidden "
-            "states is decided when the step before has ended"
+            "engine.args.asyncScheduling excludes engine.hybridCache: the requests with hidden "
+            "states are chosen after the previous step has ended"
         )
     # The V2 model runner does not tell attention which request a row of the batch is.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"

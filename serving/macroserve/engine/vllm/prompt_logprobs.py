@@ -25,7 +25,7 @@ def check_prompt_logprobs(params: SamplingParams, num_prompt: int, vocab_size: i
         raise RefusedError(
             HTTPStatus.BAD_REQUEST,
             f"the logprobs of a prompt of {num_prompt} tokens would be {count}; at most "
-            f"{MAX_LOGPROBS} are given: ask for fewer of each token, or send a shorter prompt",
+            f"{MAX_LOGPROBS} are allowed: request fewer per token, or send a shorter prompt",
         )
 
 

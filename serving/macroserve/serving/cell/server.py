@@ -243,7 +243,9 @@ async def _error_middleware(request: web.Request, handler: Handler) -> web.Strea
     except UnknownInstanceError as error:
         raise web.HTTPNotFound(text=str(error)) from error
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise web.HTTPBadGateway(text=f"the instance did not take the order: {error}") from error
+        raise web.HTTPBadGateway(
+            text=f"the instance did not accept the command: {error}"
+        ) from error
 
 
 async def _order(request: web.Request, kind: type[T]) -> T:

@@ -136,7 +136,9 @@ class HeadServer:
                 async with asyncio.timeout(HEALTH_TIMEOUT_S):
                     await cell_urls()
             except Exception as error:  # whatever Ray raises
-                return error_response(HTTPStatus.SERVICE_UNAVAILABLE, f"Ray is gone: {error!r}")
+                return error_response(
+                    HTTPStatus.SERVICE_UNAVAILABLE, f"Ray is not running: {error!r}"
+                )
         return Response()
 
     async def _ready_endpoint(self, request: Request) -> Response:
@@ -159,13 +161,13 @@ class HeadServer:
         self._check_ready()
         cell = request.path_params["cell"]
         if not CELL_NAME.fullmatch(cell):
-            raise OrderError(HTTPStatus.BAD_REQUEST, "a cell's name is cell- and a number")
+            raise OrderError(HTTPStatus.BAD_REQUEST, "a cell's name must be cell- and a number")
         try:
             await self._start_cell(cell)
         except TimeoutError:
             raise OrderError(HTTPStatus.GATEWAY_TIMEOUT, f"{cell} is still starting") from None
         except DeployError as error:
-            raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} does not start: {error}") from error
+            raise OrderError(HTTPStatus.BAD_GATEWAY, f"{cell} did not start: {error}") from error
         return JSONResponse({})
 
     async def _delete(self, request: Request) -> Response:

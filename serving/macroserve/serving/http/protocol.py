@@ -225,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # The rest of a pipelined request is not read before that, or it is a stray line end.
             self._close_after(self.limits.head_timeout_s)
         elif self._in_head:
-            self._refuse(408, "the head of the request did not arrive in time")
+            self._refuse(408, "the headers of the request did not arrive in time")
         else:
             self.transport.close()
 

@@ -105,7 +105,7 @@ def parse_keys(content: bytes, name: str) -> tuple[str, ...]:
         if match is None:
             raise ApiKeysError(
                 f"line {number} of {name} is not an API key: a key is one word of printable ASCII "
-                "characters, and a remark begins with #"
+                "characters, and a comment starts with #"
             )
         keys.append(match["key"])
     return tuple(keys)
@@ -162,7 +162,7 @@ class LiveApiKeys:
             slo_class = name if name in self._slo_classes else None
             for key in keys:
                 if classes.setdefault(key, slo_class) != slo_class:
-                    raise ApiKeysError(f"a key in {name} is in a file of another SLO class, too")
+                    raise ApiKeysError(f"a key in {name} is also in a file of another SLO class")
         of_class: dict[str | None, list[str]] = {}
         for key, slo_class in classes.items():
             of_class.setdefault(slo_class, []).append(key)

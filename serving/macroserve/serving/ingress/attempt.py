@@ -211,7 +211,6 @@ def _check_ended(choice: Choice) -> None:
     if reason == DEAD_END:
         raise RefusedError(
             HTTPStatus.BAD_REQUEST,
-            "the schema or grammar leaves the model no token to go on with; the text so far cannot "
-            "be completed",
+            "the schema or grammar allows no next token; the text so far cannot be completed",
         )
     raise BrokenError("the instance aborted the request")

@@ -78,7 +78,7 @@ class BodyLimit:
             if len(held.body) + len(part) > self._max_bytes:
                 return self._too_large()
             if self._total_bytes + len(part) > self._max_total_bytes:
-                return error_response(503, "too many large bodies at once")
+                return error_response(503, "too many large bodies at the same time")
             held.body += part
             held.num_bytes += len(part)
             self._total_bytes += len(part)

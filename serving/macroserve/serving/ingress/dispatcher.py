@@ -113,7 +113,7 @@ class Dispatcher:
             self._note_refused("queue_wait")
             raise RefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"the queue takes about {wait_s:.0f} s, and spec.scheduling.maxQueueWait is "
+                f"the queue takes about {wait_s:.0f} s, longer than spec.scheduling.maxQueueWait, "
                 f"{self._max_queue_wait_s:.0f} s; retry later",
             )
         if self._drop_late and self._directory.is_late(targets.slo.ttft_s):
@@ -213,7 +213,7 @@ class Dispatcher:
                     if emitted and not request.restartable:
                         raise RefusedError(
                             HTTPStatus.SERVICE_UNAVAILABLE,
-                            "the instance failed while it generated under a grammar; retry",
+                            "the instance failed while generating structured output; retry",
                         ) from error
                     await self._check_over(request, attempts, routed, query)
                 if len(emitted) >= request.max_new_tokens:
@@ -270,7 +270,9 @@ class Dispatcher:
                 self._metrics.placed(routed.reason)
                 return routed
             query = self._aged(query, arrival_s)
-        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "no instance could take the request")
+        raise RefusedError(
+            HTTPStatus.SERVICE_UNAVAILABLE, "no instance was available for the request"
+        )
 
     def _excluding(
         self, query: messages.RouteQuery, failed: tuple[str, ...]

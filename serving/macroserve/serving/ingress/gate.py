@@ -61,18 +61,18 @@ class Gate:
             return error_response(404, UNSERVED.get(scope["path"], "there is no such path"))
         if scope["method"] not in route.methods:
             allowed = ", ".join(route.methods)
-            return error_response(405, f"{route.path} takes {allowed} only", {"allow": allowed})
+            return error_response(405, f"{route.path} allows only {allowed}", {"allow": allowed})
         if route.access is Access.OPEN:
             return None
         if self._keys:
             known = self._keys.find(headers, is_anthropic(route.path))
             if known is None:
-                message = "the API key is missing or not known"
+                message = "the API key is missing or unknown"
                 return error_response(401, message, {"www-authenticate": "Bearer"})
             scope[KEY_CLASS] = known.slo_class
         if not all(map(REQUEST_ID.fullmatch, headers.getlist("x-request-id"))):
             return error_response(
-                400, "X-Request-Id is not 1 to 128 printable ASCII characters without spaces"
+                400, "X-Request-Id must be 1 to 128 printable ASCII characters without spaces"
             )
         return None
 

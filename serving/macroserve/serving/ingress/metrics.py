@@ -53,7 +53,7 @@ class IngressMetrics:
             "slo_class",
         )
         self._attained = counter(
-            "macroserve_requests_attained", "Requests within their targets", "slo_class"
+            "macroserve_requests_attained", "Requests that met their targets", "slo_class"
         )
         self._refused = counter(
             "macroserve_requests_refused",
@@ -62,11 +62,12 @@ class IngressMetrics:
             "slo_class",
         )
         self._rerouted = counter(
-            "macroserve_reroutes", "Attempts that moved to another instance", "reason"
+            "macroserve_reroutes", "Requests moved to another instance", "reason"
         )
         self._placed = counter("macroserve_route_decisions", "Routing decisions taken", "reason")
         self._poisoned = counter(
-            "macroserve_requests_poisoned", "Requests ended because instances broke under them"
+            "macroserve_requests_poisoned",
+            "Requests given up after instances failed while running them",
         )
         self._tokens = counter("macroserve_generated_tokens", "Tokens sent to clients")
         self._prompt_tokens = counter("macroserve_prompt_tokens", "Prompt tokens accepted")
@@ -76,12 +77,10 @@ class IngressMetrics:
         self._tpot = histogram(
             "macroserve_tpot_seconds", "Mean time per token after the first", TPOT_BUCKETS_S
         )
-        self._in_flight = gauge(
-            "macroserve_requests_in_flight", "Accepted requests without their last token"
-        )
+        self._in_flight = gauge("macroserve_requests_in_flight", "Accepted requests in progress")
         goal = Gauge(
             "macroserve_slo_attainment_target",
-            "Share of requests that should be within their targets",
+            "Fraction of requests that should meet their targets",
             (*self.names, "slo_class"),
             registry=self.registry,
         )
@@ -160,20 +159,20 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
     gauges = {
         "instances": gauge("instances", "Instances in the cell"),
         "high_priority": gauge("high_priority_instances", "Of those, in the HP pool"),
-        "waiting": gauge("requests_waiting", "Requests that wait for prefill"),
+        "waiting": gauge("requests_waiting", "Requests waiting for prefill"),
         "running": gauge("requests_running", "Requests that hold KV blocks"),
         "prefilling": gauge("requests_prefilling", "Of those, before their first token"),
         "decoding": gauge("requests_decoding", "Of those, after their first token"),
         "free_blocks": gauge("kv_blocks_free", "Free KV blocks"),
         "blocks": gauge("kv_blocks", "KV blocks"),
         "utilization": gauge(
-            "utilization", "Share of the instances' time, of late, in which they had work"
+            "utilization", "Fraction of recent time in which the instances had work"
         ),
         "late": gauge("late", "1 when every queue of the cell is past its TTFT target"),
     }
     counters = {
-        "prompt_tokens": counter("prompt_tokens", "Prompt tokens that instances have begun"),
-        "cached_tokens": counter("prompt_tokens_cached", "Of those, tokens that prefix caches had"),
+        "prompt_tokens": counter("prompt_tokens", "Prompt tokens that instances have started"),
+        "cached_tokens": counter("prompt_tokens_cached", "Of those, tokens found in prefix caches"),
         "lost_tokens": counter(
             "prefix_tokens_lost", "Prompt tokens in the prefix caches of instances that left"
         ),
@@ -181,7 +180,7 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
             "prefix_tokens_moved", "Prompt tokens that instances took along to another cell"
         ),
         "decodes": counter("decodes", "Decodes of speculating engines, by request and step"),
-        "decoded_tokens": counter("decoded_tokens", "Tokens that came out of those"),
+        "decoded_tokens": counter("decoded_tokens", "Tokens produced by those decodes"),
     }
     for summary in summaries:
         cell = summary.cell
@@ -222,7 +221,7 @@ def sources_page(sources: Sequence[Source], names: dict[str, str]) -> str:
     registry = CollectorRegistry()
     up = GaugeMetricFamily(
         "macroserve_metrics_source_up",
-        "1 when the ingress or instance answered in time with the metrics that this page merges",
+        "1 if the ingress or instance returned its metrics in time",
         labels=(*names, "source"),
     )
     for source in sources:

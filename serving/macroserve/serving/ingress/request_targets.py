@@ -56,8 +56,8 @@ class RequestTargets:
             if named not in (None, chosen):
                 raise RefusedError(
                     HTTPStatus.FORBIDDEN,
-                    f"the requests of this API key have the SLO class {key_class}; leave "
-                    f"{CLASS_HEADER} out",
+                    f"the requests of this API key have the SLO class {key_class}; omit "
+                    f"{CLASS_HEADER}",
                 )
         elif named is not None:
             chosen = named
@@ -78,7 +78,7 @@ class RequestTargets:
         if name not in self._by_name:
             known = ", ".join(self._by_name)
             raise RefusedError(
-                HTTPStatus.BAD_REQUEST, f"{CLASS_HEADER} is no SLO class; there are: {known}"
+                HTTPStatus.BAD_REQUEST, f"{CLASS_HEADER} is not an SLO class; known are: {known}"
             )
         return self._by_name[name]
 
@@ -89,13 +89,13 @@ class RequestTargets:
         if not self._takes_numbers:
             raise RefusedError(
                 HTTPStatus.BAD_REQUEST,
-                f"{name} is not taken: spec.slo.allowRequestTargets is false",
+                f"{name} is not allowed: spec.slo.allowRequestTargets is false",
             )
         milliseconds = float(text) if _NUMBER.fullmatch(text) else 0.0
         if not 0 < milliseconds <= MAX_TARGET_MS:
             raise RefusedError(
                 HTTPStatus.BAD_REQUEST,
-                f"{name} is no number of milliseconds above 0 and up to {MAX_TARGET_MS:.0f}",
+                f"{name} must be a number of milliseconds above 0 and up to {MAX_TARGET_MS:.0f}",
             )
         return milliseconds / 1e3
 
@@ -118,5 +118,5 @@ def current_class(default: SloClass) -> SloClass:
 def _value(headers: Headers, name: str) -> str | None:
     values = headers.getlist(name)
     if len(values) > 1:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{name} is there {len(values)} times")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"{name} is given {len(values)} times")
     return values[0].strip() if values else None

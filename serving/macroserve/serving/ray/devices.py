@@ -48,8 +48,8 @@ class Devices:
             return {}
         if count > len(self._free):
             raise RuntimeError(
-                f"an instance needs {count} of this machine's GPUs, of which {len(self._free)} of "
-                f"{self.number} are free"
+                f"an instance needs {count} GPUs; {len(self._free)} of {self.number} on this "
+                "machine are free"
             )
         self._taken[instance], self._free = self._free[:count], self._free[count:]
         return {self._variable: ",".join(self._taken[instance])}

@@ -87,7 +87,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         for name in names:
             if value := config.get(name):
                 return value
-        raise ValueError(f"the model's configuration does not tell {' or '.join(names)}")
+        raise ValueError(f"the model's configuration lacks {' or '.join(names)}")
 
     hidden, heads = size("hidden_size", "n_embd"), size("num_attention_heads", "n_head")
     head_dim = size("head_dim") if config.get("head_dim") else hidden // heads

@@ -160,7 +160,9 @@ def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
     """Return the backend extended to batches of both kinds. Raises ValueError for an unsupported
     one."""
     if backend.get_name() not in BACKENDS:
-        raise ValueError(f"the hybrid cache does not know attention backend {backend.get_name()}")
+        raise ValueError(
+            f"the hybrid cache does not support the attention backend {backend.get_name()}"
+        )
     layout = {"has_gpu_layout": backend.get_name() != "CPU_ATTN"}
     impl = type("HybridImpl", (_Impl, backend.get_impl_cls()), layout)
     builder = type("HybridBuilder", (_Builder, backend.get_builder_cls()), {})

@@ -38,8 +38,8 @@ class HybridWorker(Worker):  # type: ignore[misc]
         blocks: list[Any] = [m for m in self.model_runner.get_model().modules() if type(m) is known]
         if {id(block.attn) for block in blocks} != {id(layer) for layer in self._layers}:
             raise RuntimeError(
-                f"{self.model_config.architecture} has attention beside {known.__name__}, which "
-                "the hybrid cache does not know: set spec.engine.hybridCache to Off"
+                f"{self.model_config.architecture} has attention other than {known.__name__}, "
+                "which the hybrid cache does not support: set spec.engine.hybridCache to Off"
             )
         for block in blocks:
             self._install(block.attn, HiddenLayer(block, block.attn.num_kv_heads, block.head_dim))
