@@ -20,7 +20,7 @@ from macroserve.engine.exits import die_with_parent
 SILENCE_S = 12.0
 """Seconds without a heartbeat after which a child is killed. A hung ingress replica takes its share
 of new connections until then, and even a busy one is never silent for so long."""
-KILLED = "its process was killed or has crashed"
+KILLED = "its process was killed or crashed"
 SILENT = "it does not answer"
 
 
