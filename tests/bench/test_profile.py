@@ -92,7 +92,7 @@ def test_target_forward_size_is_the_least_that_saturates_the_device(prefills_s, 
     ("edits", "said"),
     [
         ({"type: vLLM": "type: Emulated"}, "there is no engine to measure"),
-        ({"source: tiny": "source: /nowhere"}, "there is no checkpoint"),
+        ({"source: tiny": "source: /nowhere"}, "contains no checkpoint"),
         ({"strategy: unified": "strategy: best"}, "best"),
     ],
     ids=["emulated", "no model", "no such strategy"],
@@ -175,7 +175,7 @@ def test_profile_with_rounds_that_disagree_warns(tmp_path, monkeypatch, spread, 
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0
     assert f"{spread:.2f} times as long as the fastest" in result.output
-    assert ("the rounds do not agree" in result.stderr) is warned
+    assert ("the rounds differ too much" in result.stderr) is warned
     assert json.loads(figures.read_text())["spread"] == spread
 
 

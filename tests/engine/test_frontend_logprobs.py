@@ -75,7 +75,7 @@ def test_logprobs_of_a_request_are_one_more_at_the_instance(params, fields) -> N
 
 
 def test_logprob_token_ids_at_the_instance_limit_are_refused() -> None:
-    with pytest.raises(RefusedError, match="128 token ids are more than the 127"):
+    with pytest.raises(RefusedError, match="128 token IDs are requested; at most 127"):
         _logprob_fields(SamplingParams(logprob_token_ids=list(range(128))), VOCAB_SIZE)
 
 

@@ -111,7 +111,7 @@ async def test_url_that_leads_inside_reaches_nothing(site: Site, host: str) -> N
     ["10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "fd00::1", "::ffff:100.64.0.1"],
 )
 def test_address_that_is_not_of_the_public_internet_gets_no_socket(address: str) -> None:
-    with pytest.raises(OSError, match="not of the public internet"):
+    with pytest.raises(OSError, match="not on the public internet"):
         public_socket(address)
 
 
@@ -180,7 +180,7 @@ async def test_image_that_cannot_be_decoded_is_not_held(monkeypatch: pytest.Monk
 
 
 async def test_audio_and_video_are_refused() -> None:
-    with pytest.raises(VLLMValidationError, match="audio is not taken"):
+    with pytest.raises(VLLMValidationError, match="audio is not supported"):
         await ImageConnector().fetch_audio_async("data:audio/wav;base64,AAAA")
-    with pytest.raises(VLLMValidationError, match="video is not taken"):
+    with pytest.raises(VLLMValidationError, match="video is not supported"):
         await ImageConnector().fetch_video_async("data:video/mp4;base64,AAAA")

@@ -11,7 +11,6 @@ from macroserve.engine.json_file import json_object
 from macroserve.engine.parallelism import check_devices, check_layers
 from macroserve.engine.settings import EngineSettings
 from macroserve.local.manifest_file import local_path
-from macroserve.serving.ray.devices import Devices, devices_each
 
 
 def check_adapters(manifest: Manifest, model: str) -> None:
@@ -50,6 +49,9 @@ def check_parallel(settings: EngineSettings) -> None:
     """
     if settings.emulated:
         return
+    # Late: pods check adapters alone and start faster without Ray.
+    from macroserve.serving.ray.devices import Devices, devices_each
+
     num_stages = settings.pipeline_parallel
     try:
         if devices_each(settings):

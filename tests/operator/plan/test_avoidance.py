@@ -123,7 +123,7 @@ def test_avoided_node_entry_names_instance_cause_and_end() -> None:
         "revision": "new",
     }
     assert entry.problem.message == (
-        "The node gpu-7 gets no instances before 2026-03-01T13:00:00Z: instance-0 failed 3 starts "
+        "The node gpu-7 gets no instances until 2026-03-01T13:00:00Z: instance-0 failed 3 starts "
         f"there. {ECC}"
     )
 

@@ -60,7 +60,7 @@ def test_avoided_node_has_one_event_also_after_an_operator_restart() -> None:
     assert "gpu-7" in told["message"] and ECC in told["message"] and "instance-1" in told["message"]
     degraded = condition(fake, "Degraded")
     assert degraded["status"] == "True"
-    assert "The node gpu-7 gets no instances before 2026-01-01T" in degraded["message"]
+    assert "The node gpu-7 gets no instances until 2026-01-01T" in degraded["message"]
 
 
 def test_pod_ends_only_after_the_status_has_the_node() -> None:

@@ -99,7 +99,7 @@ async def test_stream_under_a_grammar_whose_instance_dies_ends() -> None:
         busy = next(each.name for each in world.reports() if each.status.num_decoding)
         await asyncio.sleep(0.1)
         world.crash(busy)
-        with pytest.raises(RefusedError, match="grammar") as refusal:
+        with pytest.raises(RefusedError, match="structured output") as refusal:
             await task
         assert refusal.value.status == 503
 

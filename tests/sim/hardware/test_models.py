@@ -45,8 +45,8 @@ def test_model_shape_follows_its_published_configuration(config, shape):
     ("config", "sentence"),
     [
         (MISTRAL | {"mamba_d_state": 16}, "knows no models with recurrent layers"),
-        (MISTRAL | {"kv_lora_rank": 512}, "does not tell qk_rope_head_dim and qk_nope_head_dim"),
-        ({"hidden_size": 4096}, "does not tell num_attention_heads or n_head"),
+        (MISTRAL | {"kv_lora_rank": 512}, "lacks qk_rope_head_dim and qk_nope_head_dim"),
+        ({"hidden_size": 4096}, "lacks num_attention_heads or n_head"),
         (MISTRAL | {"num_hidden_layers": "32"}, r"got `str` - at `\$\.num_hidden_layers"),
         (MISTRAL | {"num_hidden_layers": True}, r"got `bool` - at `\$\.num_hidden_layers"),
         (MISTRAL | {"num_hidden_layers": 0}, r">= 1 - at `\$\.num_hidden_layers"),
