@@ -7,7 +7,7 @@ import numpy as np
 
 from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.scenario import Scenario
-from macroserve.sim.trace import Trace
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.workload.arrivals import Arrival, bursty, foreseen
 from macroserve.workload.class_mix import ONE_CLASS, ClassMix
 from macroserve.workload.datasets import Workload
@@ -41,7 +41,7 @@ class Experiment:
         *,
         stop: StopRule = WHEN_DECIDED,
         seed: int = 0,
-        trace: Trace | None = None,
+        trace: SimulationTrace | None = None,
     ) -> RunResult:
         """Return the result of ``rate`` requests per second; equal seeds give equal results."""
         arrivals, num_before = self.arrivals(rate, duration_s, seed)

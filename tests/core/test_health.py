@@ -7,7 +7,7 @@ from macroserve.core.health import (
     MIN_BOUND_S,
     SERVER_BOUND_S,
     STEP_FACTOR,
-    Beat,
+    EngineBeat,
     HealthJudge,
     step_bound_s,
 )
@@ -45,7 +45,9 @@ class Instance:
             self.now += 1
             self.progress += progresses
             if beats:
-                beat = Beat(self.engine_pid, self.progress, work, step_s if work else 0.0, first)
+                beat = EngineBeat(
+                    self.engine_pid, self.progress, work, step_s if work else 0.0, first
+                )
                 self.judge.observe_engine(beat, self.now)
             if server:
                 self.judge.observe_server(work if passed is None else passed, self.now)
@@ -97,7 +99,7 @@ def test_health_bound_of_a_first_step_allows_compilation() -> None:
     hung = {"progresses": False, "first": True}
     assert instance.pass_s(FIRST_STEP_S - 1, **hung) is None
     assert "no progress" in (instance.pass_s(5, **hung) or "")
-    assert step_bound_s(Beat(ENGINE, 0, 1, 60.0, True)) == STEP_FACTOR * 60.0
+    assert step_bound_s(EngineBeat(ENGINE, 0, 1, 60.0, True)) == STEP_FACTOR * 60.0
 
 
 def test_health_of_a_blocked_server_with_an_idle_engine_is_no_fault() -> None:

@@ -24,7 +24,7 @@ def test_vllm_names_as_generated_are_those_of_the_installed_vllm() -> None:
 
 def test_vllm_serve_options_are_each_decided_once() -> None:
     """A new option in a new vLLM becomes a field of spec.api, or has a reason not to be one."""
-    offered = set(api_options.Api.model_fields) - {
+    offered = set(api_options.ApiOptions.model_fields) - {
         "served_names",
         "reasoning_parser",
         "chat_template_file",

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from macroserve.core.health import BEAT_S, Beat
+from macroserve.core.health import BEAT_S, EngineBeat
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.batching.ascendra import ascendra_batch
 from macroserve.core.status import InstanceStatus, Pool
@@ -106,7 +106,7 @@ def test_tokens_of_every_strategy_equal_stock_vllm(
     tmp_path: Path,
 ) -> None:
     statuses: list[InstanceStatus] = []
-    beats: list[Beat] = []
+    beats: list[EngineBeat] = []
     # Loose targets: nothing is offloaded, everything is generated here.
     slo = Slo(60.0, 0.2)
     tags = [RequestTag(route_id=f"route-{i}", age_s=0.0, slo=slo) for i in range(NUM_REQUESTS)]

@@ -8,8 +8,8 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.device import SimRequest
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END, RunResult
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.sim.step_totals import StepTotals
-from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import Arrival
 
 MIXED = Batch(BatchKind.MIXED, (Prefill("a", 100), Prefill("b", 20)), ("c", "d"), ("e",))
@@ -39,7 +39,7 @@ def test_result_has_the_means_of_all_steps():
     assert found.share_without_end == 0.75
 
 
-class _Ends(Trace):
+class _Ends(SimulationTrace):
     """The trace keeps the end and the tokens of each batch."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from macroserve.api.manifest import Manifest, parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.status import CellView, Ended, InstanceStatus, Pool
-from macroserve.operator.observe.observation import InstancePod, Observation, Problem, Server
+from macroserve.operator.observe.observation import InstancePod, Observation, Problem, ServerState
 from macroserve.operator.observe.target import ScalingTarget
 from macroserve.operator.plan.fleet import fleet
 from macroserve.operator.report.reconcile_result import ReconcileResult
@@ -96,8 +96,8 @@ def observation(**differs: Any) -> Observation:
         "manifest": manifest(),
         "revision": "new",
         "pods": pods,
-        "head": Server(1, 1),
-        "ingress": Server(2, 2),
+        "head": ServerState(1, 1),
+        "ingress": ServerState(2, 2),
         "report": Report((cell("cell-0", *numbers),)),
         "running_cells": frozenset({"cell-0"}),
         "status": {},

@@ -10,7 +10,7 @@ import pytest
 
 from macroserve.workload import servegen
 from macroserve.workload.client_load import WINDOW_S, ClientLoad
-from macroserve.workload.servegen import Client, Pattern, Window, read_servegen
+from macroserve.workload.servegen import Client, Pattern, RateWindow, read_servegen
 
 TRACE = "0,3.0,1.5,Gamma,0.5,0.6\n600,0,0,,0,0\n1200,1.5,2.0,Weibull,0.7,0.5\n"
 LENGTHS = {
@@ -32,8 +32,8 @@ def write(tmp_path: Path):
 def test_read_returns_the_windows_with_requests_and_the_lengths(write) -> None:
     [client] = read_servegen(write())
     assert client.windows == {
-        0: Window(3.0, Pattern.GAMMA, 0.5),
-        1200: Window(1.5, Pattern.WEIBULL, 0.7),
+        0: RateWindow(3.0, Pattern.GAMMA, 0.5),
+        1200: RateWindow(1.5, Pattern.WEIBULL, 0.7),
     }
     # Those of the last stretch that has any.
     for start_s in (0, 600, 1200):
@@ -45,7 +45,7 @@ def test_read_returns_the_windows_with_requests_and_the_lengths(write) -> None:
 
 def test_read_takes_quoted_columns(write) -> None:
     [client] = read_servegen(write(trace='"0","3.0","1.5","Gamma","0.5","0.6"\n'))
-    assert client.windows == {0: Window(3.0, Pattern.GAMMA, 0.5)}
+    assert client.windows == {0: RateWindow(3.0, Pattern.GAMMA, 0.5)}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def client(
     rate: float, prompt: int, pattern: Pattern = Pattern.GAMMA, shape: float = 1.0
 ) -> Client:
     texts = {0: (f"{{{prompt}: 1.0}}", "{5: 1.0}")}
-    window = Window(rate, pattern, shape)
+    window = RateWindow(rate, pattern, shape)
     return Client({0: window, WINDOW_S: window}, texts)
 
 

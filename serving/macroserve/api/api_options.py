@@ -1,7 +1,7 @@
 """``spec.api`` sets vLLM's options for the OpenAI endpoint, by their names.
 
 The tables below have every option of ``vllm serve`` that is not an engine argument: each is a field
-of ``Api`` or decided by Macroserve. A test compares them with the installed vLLM.
+of ``ApiOptions`` or decided by Macroserve. A test compares them with the installed vLLM.
 """
 
 from typing import Annotated, Any, Literal
@@ -110,7 +110,7 @@ class ConfigMapKey(Part):
     )
 
 
-class Api(Part):
+class ApiOptions(Part):
     """The options configure the OpenAI endpoint.
 
     At most one of ``chat_template``, ``chat_template_file`` and ``chat_template_config_map`` is

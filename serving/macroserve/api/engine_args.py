@@ -79,7 +79,7 @@ UNSERVED = {
 """vLLM engine arguments that are not supported, and the reason."""
 
 
-_API_FIELDS = frozenset(api_options.Api.model_fields)
+_API_FIELDS = frozenset(api_options.ApiOptions.model_fields)
 
 
 def _arg_name(value: object) -> str:

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from macroserve.api.adapters import Adapters
-from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, Api, DnsName, Seconds
+from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, ApiOptions, DnsName, Seconds
 from macroserve.api.engine import Count, Engine
 from macroserve.api.model_cache import ONE_SOURCE, ModelCache, with_one_source
 from macroserve.api.part import Part
@@ -220,7 +220,7 @@ class Spec(Part):
     autoscaling: Autoscaling | None = None
     instances: Count  # below autoscaling, which its validator reads
     ingress: Ingress = Ingress()
-    api: Api = Api()
+    api: ApiOptions = ApiOptions()
     template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
     """Pod template for Kubernetes, passed through unchanged."""
 

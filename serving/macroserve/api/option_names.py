@@ -48,7 +48,7 @@ def place_of(flag: str) -> str | None:
     """Return the field that sets a flag of vLLM, or the flag and why it cannot be set; None for a
     flag that vLLM does not have."""
     name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-    if name in api_options.Api.model_fields:
+    if name in api_options.ApiOptions.model_fields:
         return f"spec.api.{to_camel(name)}"
     if field := api_options.DECIDED.get(name) or engine_args.DECIDED_BY.get(name):
         return field

@@ -26,8 +26,8 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A failure of one operation, which may have failed several times in a row."""
+class OperationFailure:
+    """Failure of an operation, which may have failed several times in a row."""
 
     num_failures: int
     """Consecutive failures, this one included."""
@@ -47,14 +47,14 @@ class Retries:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, OperationFailure] = {}
         self._next_s: dict[str, float] = {}
 
-    def failed(self, name: str, cause: str, now: float) -> Failure:
+    def failed(self, name: str, cause: str, now: float) -> OperationFailure:
         before = self._failures.get(name)
         count = 1 + (before.num_failures if before else 0)
         delay_s = self._backoff.delay_s(count)
-        failure = Failure(count, cause, delay_s, before is None or before.cause != cause)
+        failure = OperationFailure(count, cause, delay_s, before is None or before.cause != cause)
         self._failures[name] = failure
         self._next_s[name] = now + delay_s
         return failure

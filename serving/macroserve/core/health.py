@@ -26,8 +26,8 @@ PAUSE_S = 5.0
 prove nothing."""
 
 
-class Beat(msgspec.Struct, frozen=True, array_like=True):
-    """The engine's process sends a heartbeat every BEAT_S, from a thread of its own."""
+class EngineBeat(msgspec.Struct, frozen=True, array_like=True):
+    """Heartbeat that the engine's process sends every BEAT_S, from a separate thread."""
 
     pid: int
     """Process id of the engine."""
@@ -41,7 +41,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True):
     """Whether no iteration of its kind has ended yet."""
 
 
-def step_bound_s(beat: Beat) -> float:
+def step_bound_s(beat: EngineBeat) -> float:
     """Return the seconds for which the engine may go without progress."""
     bound_s = max(MIN_BOUND_S, STEP_FACTOR * beat.step_s)
     return max(bound_s, FIRST_STEP_S) if beat.first else bound_s
@@ -56,7 +56,7 @@ class HealthJudge:
 
     def __init__(self, server_pid: int, now: float) -> None:
         self._server_pid = server_pid
-        self._beat: Beat | None = None
+        self._beat: EngineBeat | None = None
         self._asked_s = now
         self._forgive(now)
 
@@ -64,7 +64,7 @@ class HealthJudge:
         """Restart every clock at ``now``."""
         self._engine_s = self._server_s = self._progress_s = self._waiting_s = now
 
-    def observe_engine(self, beat: Beat, now: float) -> None:
+    def observe_engine(self, beat: EngineBeat, now: float) -> None:
         last, self._beat, self._engine_s = self._beat, beat, now
         if last is None or beat.progress != last.progress:
             self._progress_s = self._waiting_s = now

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from macroserve.core.health import BEAT_S, Beat
+from macroserve.core.health import BEAT_S, EngineBeat
 from macroserve.core.status import InstanceStatus
 
 MIN_INTERVAL_S = 0.05
@@ -23,7 +23,7 @@ for, long against the 50 us of each of three processes that a status costs."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(InstanceStatus)
-_beat_decoder = msgspec.json.Decoder(Beat)
+_beat_decoder = msgspec.json.Decoder(EngineBeat)
 _BEAT_BEGINS = b"["
 """First byte of a heartbeat, a JSON array; a status is a JSON object."""
 
@@ -96,7 +96,7 @@ class StatusSender:
                 if self._waits.is_set() and self._last is not None:
                     self._send_now(self._last)
 
-    def send_beat(self, beat: Beat) -> None:
+    def send_beat(self, beat: EngineBeat) -> None:
         self._send(_encoder.encode(beat))
 
     def _send(self, data: bytes) -> bool:
@@ -135,7 +135,7 @@ class Heart:
     def begin(self, step_s: float, first: bool = False) -> None:
         """Note the start of an iteration predicted to take ``step_s`` seconds.
 
-        first: see ``Beat``.
+        first: see ``EngineBeat``.
         """
         self._step = (step_s, first)
         self._progress += 1
@@ -152,7 +152,9 @@ class Heart:
         while True:
             step_s, first = self._step
             unfinished = self._num_unfinished()
-            self._sender.send_beat(Beat(os.getpid(), self._progress, unfinished, step_s, first))
+            self._sender.send_beat(
+                EngineBeat(os.getpid(), self._progress, unfinished, step_s, first)
+            )
             if self._stopped.wait(BEAT_S):
                 return
 
@@ -163,7 +165,9 @@ class StatusReceiver(asyncio.DatagramProtocol):
     on_status: called with each status on arrival.
     """
 
-    def __init__(self, on_status: Callable[[bytes], None], on_beat: Callable[[Beat], None]) -> None:
+    def __init__(
+        self, on_status: Callable[[bytes], None], on_beat: Callable[[EngineBeat], None]
+    ) -> None:
         self._on_status = on_status
         self._on_beat = on_beat
 
@@ -175,7 +179,7 @@ class StatusReceiver(asyncio.DatagramProtocol):
 
     @classmethod
     async def listen(
-        cls, path: str, on_status: Callable[[bytes], None], on_beat: Callable[[Beat], None]
+        cls, path: str, on_status: Callable[[bytes], None], on_beat: Callable[[EngineBeat], None]
     ) -> asyncio.BaseTransport:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.setblocking(False)

@@ -25,8 +25,8 @@ from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, a
 from macroserve.sim.rival_routing import RivalRouter, Routing
 from macroserve.sim.router import FleetRouter, cell_pools
 from macroserve.sim.simulation import Simulation, disaggregated_cell, single_cell
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.sim.topology import Topology
-from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import Arrival
 
 MEMORY_SHARE = 0.9
@@ -229,7 +229,7 @@ class Scenario:
         num_before: int = 0,
         stop: StopRule = WHEN_DECIDED,
         seed: int = 0,
-        trace: Trace | None = None,
+        trace: SimulationTrace | None = None,
     ) -> RunResult:
         """Serve the arrivals, of which the first ``num_before`` do not count.
 
@@ -264,7 +264,7 @@ class Scenario:
         return replace(spec, shares_prefixes=shares and not keeps_others)
 
     def _simulation(
-        self, spec: InstanceSpec, prefill_spec: InstanceSpec | None, trace: Trace | None
+        self, spec: InstanceSpec, prefill_spec: InstanceSpec | None, trace: SimulationTrace | None
     ) -> Simulation:
         cluster, ratio = self.cluster, self.high_priority_ratio
         if not self.strategy.moves_kv:

@@ -22,9 +22,9 @@ from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.sim.router import CellRouter, Router, cell_pools
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.sim.step_totals import StepTotals
 from macroserve.sim.topology import KvTransfers, Topology
-from macroserve.sim.trace import Trace
 from macroserve.workload.arrivals import Arrival
 
 
@@ -58,7 +58,7 @@ class Simulation:
     config: Configuration of the instances.
     handover: Transfer of KV caches, where instances either prefill or decode.
     control: Rule by which the fleet changes, if it does.
-    trace: Trace that records all events, if one is written.
+    trace: records all events, if given.
     num_iterations: Number of decisions of all instances' schedulers so far.
     """
 
@@ -69,7 +69,7 @@ class Simulation:
         *,
         handover: KvHandover | None = None,
         control: FleetControl | None = None,
-        trace: Trace | None = None,
+        trace: SimulationTrace | None = None,
     ) -> None:
         self.router = router
         self.num_iterations = 0
@@ -314,7 +314,7 @@ def single_cell(
     num_instances: int,
     high_priority_ratio: float = 0.0,
     *,
-    trace: Trace | None = None,
+    trace: SimulationTrace | None = None,
 ) -> Simulation:
     """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool."""
     pools = cell_pools(num_instances, high_priority_ratio)
@@ -329,7 +329,7 @@ def disaggregated_cell(
     kv_bytes_per_token: float,
     *,
     prefill_spec: InstanceSpec | None = None,
-    trace: Trace | None = None,
+    trace: SimulationTrace | None = None,
 ) -> Simulation:
     """Return a simulation of a cell whose instances prefill or decode, as the strategy's
     ``transfer`` says.

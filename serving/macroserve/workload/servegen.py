@@ -36,7 +36,7 @@ _KEY = re.compile(r"(\d+):")
 
 
 class Pattern(StrEnum):
-    """The distribution of the gaps between a client's requests."""
+    """Distribution of the gaps between a client's requests."""
 
     GAMMA = "Gamma"
     WEIBULL = "Weibull"
@@ -48,8 +48,8 @@ class Pattern(StrEnum):
         return rng.weibull(shape, size=number)
 
 
-class Window(NamedTuple):
-    """A window is a stretch of time in which a client's rate is constant."""
+class RateWindow(NamedTuple):
+    """Period in which a client's rate is constant."""
 
     rate: float
     """Requests per second."""
@@ -59,19 +59,19 @@ class Window(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A client sends requests in its windows, with lengths that change from time to time."""
+    """Client that sends requests in its windows, with lengths that change from time to time."""
 
-    windows: Mapping[int, Window]
-    """Windows with requests, by their starts in seconds."""
+    windows: Mapping[int, RateWindow]
+    """Windows with requests, by start in seconds."""
     lengths: Mapping[int, tuple[str, str]]
-    """Texts of the probabilities of prompts' and outputs' tokens, by the starts of the stretches
-    that they hold for, in order."""
+    """Texts of the length distributions of prompts and outputs, by the start of the period in
+    which they hold, in order."""
     source: Path = Path()
     """File of the lengths."""
 
-    def lengths_at(self, start_s: int) -> tuple["Tokens", "Tokens"] | None:
-        """Return the lengths of prompts and outputs at a time; None where none are known. Raises
-        ValueError that names the file and the fault."""
+    def lengths_at(self, start_s: int) -> tuple["LengthDistribution", "LengthDistribution"] | None:
+        """Return the lengths of prompts and outputs at a time; None if unknown. Raises ValueError
+        that names the file and the fault."""
         starts = list(self.lengths)
         index = bisect_right(starts, start_s) - 1
         if index < 0:
@@ -83,8 +83,8 @@ class Client(NamedTuple):
         return (prompts, outputs) if prompts and outputs else None
 
 
-class Tokens(NamedTuple):
-    """Numbers of tokens have probabilities."""
+class LengthDistribution(NamedTuple):
+    """Probabilities of numbers of tokens."""
 
     lengths: np.ndarray
     probabilities: np.ndarray
@@ -119,14 +119,14 @@ def _read_client(folder: Path, number: int) -> Client:
     return Client(windows, _read_lengths(source), source)
 
 
-def _read_windows(path: Path) -> dict[int, Window]:
-    windows: dict[int, Window] = {}
+def _read_windows(path: Path) -> dict[int, RateWindow]:
+    windows: dict[int, RateWindow] = {}
     for number, line in enumerate(_text(path).splitlines(), start=1):
         try:
             start, rate, _, pattern, shape, _ = next(csv.reader([line]))
             if not pattern:
                 continue
-            start_s, window = int(start), Window(float(rate), Pattern(pattern), float(shape))
+            start_s, window = int(start), RateWindow(float(rate), Pattern(pattern), float(shape))
         except (ValueError, csv.Error):
             raise ValueError(
                 f"{path}, line {number}: expected start, rate, CV, Gamma or Weibull, shape and "
@@ -153,7 +153,7 @@ def _read_lengths(path: Path) -> dict[int, tuple[str, str]]:
     }
 
 
-def _tokens(text: str) -> Tokens | None:
+def _tokens(text: str) -> LengthDistribution | None:
     """Return what a text like ``{81: 0.4, 82: 0.6}`` says; None where it says nothing."""
     try:
         found = msgspec.json.decode(_KEY.sub(r'"\1":', text), type=dict[int, float])
@@ -165,7 +165,7 @@ def _tokens(text: str) -> Tokens | None:
     weights = np.array(list(found.values()))
     if not (weights.min() >= 0 and 0.99 < weights.sum() < 1.01):
         raise ValueError("the probabilities are not between 0 and 1, or do not add up to 1")
-    return Tokens(lengths, weights / weights.sum())
+    return LengthDistribution(lengths, weights / weights.sum())
 
 
 def _text(path: Path) -> str:

@@ -56,7 +56,7 @@ class _Message(msgspec.Struct, rename={"sender": "from"}):
     value: str
 
 
-class _Entry(msgspec.Struct):
+class _Record(msgspec.Struct):
     conversations: list[_Message] = []
 
 
@@ -78,7 +78,7 @@ def read_sharegpt(path: Path, num_tokens: TokenCounter = estimated_tokens) -> Sh
         data = path.read_bytes()
         if data.count(b"{") > MAX_OBJECTS:
             raise ValueError(f"{path} has more than {MAX_OBJECTS:,} objects: cut it")
-        entries = msgspec.json.decode(data, type=list[_Entry])
+        entries = msgspec.json.decode(data, type=list[_Record])
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -19,7 +19,7 @@ from macroserve.core.scheduler.estimators import (
     Inflow,
     LengthPredictor,
     PrefillPace,
-    StepTimes,
+    StepTimeMeans,
 )
 
 
@@ -237,12 +237,12 @@ SECONDS = st.floats(1e-4, 10.0)
 
 
 def test_step_times_before_the_first_step_are_unknown() -> None:
-    assert StepTimes().means_s() == (None, None)
+    assert StepTimeMeans().means_s() == (None, None)
 
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1))
 def test_step_times_lie_between_the_shortest_and_the_longest(steps) -> None:
-    times = StepTimes()
+    times = StepTimeMeans()
     for predicted_s, elapsed_s in steps:
         times.observe(predicted_s, elapsed_s)
     measured_s, predicted_s = times.means_s()
@@ -251,7 +251,7 @@ def test_step_times_lie_between_the_shortest_and_the_longest(steps) -> None:
 
 
 def test_step_times_of_two_windows_ago_hardly_count() -> None:
-    times = StepTimes()
+    times = StepTimeMeans()
     for _ in range(round(WINDOW_S / 0.1)):
         times.observe(0.2, 0.1)
     assert times.means_s() == (pytest.approx(0.1), pytest.approx(0.2))

@@ -23,7 +23,7 @@ from macroserve.core.scaling.fleet import (
 from macroserve.core.status import Pool
 from macroserve.operator.apply.actuator import DRAINED_GRACE_S, Actuator, Effect
 from macroserve.operator.apply.desired_objects import DesiredObjects
-from macroserve.operator.apply.tokens import Tokens
+from macroserve.operator.apply.tokens import TokenSecret
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import ApiError
 from macroserve.operator.k8s.kinds import POD
@@ -34,7 +34,7 @@ from macroserve.operator.plan.fleet import Detach, RepairAction
 from macroserve.operator.reconcile.head_connection import HeadConnection
 
 LP, HP = Pool.LP, Pool.HP
-TOKENS = Tokens({"secret": "s", "admin-token": "a", "key-control": "c"})
+TOKENS = TokenSecret({"secret": "s", "admin-token": "a", "key-control": "c"})
 
 
 @pytest.fixture

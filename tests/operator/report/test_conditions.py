@@ -20,7 +20,7 @@ from support.reconcile_results import (
 from macroserve.core.scaling.decisions import SetPool
 from macroserve.core.scaling.fleet import FleetPlan
 from macroserve.core.status import Pool
-from macroserve.operator.observe.observation import Problem, Server
+from macroserve.operator.observe.observation import Problem, ServerState
 from macroserve.operator.report.conditions import (
     ConditionType,
     Reason,
@@ -78,7 +78,7 @@ READY = [
         *("True", "Serving", "3 of 3 instances are ready."),
     ),
     (
-        reconcile_result(observation(head=Server(0, 1), report=None)),
+        reconcile_result(observation(head=ServerState(0, 1), report=None)),
         *("False", "HeadUnavailable"),
         "The head, which runs the cell schedulers, is not ready. 3 of 3 instances are ready.",
     ),
@@ -88,12 +88,12 @@ READY = [
         "The head, which runs the cell schedulers, is not ready. 0 of 3 instances are ready.",
     ),
     (
-        reconcile_result(observation(ingress=Server(0, 2))),
+        reconcile_result(observation(ingress=ServerState(0, 2))),
         *("False", "IngressUnavailable"),
         "No ingress is ready. 3 of 3 instances are ready.",
     ),
     (
-        reconcile_result(observation(ingress=Server(1, 2))),
+        reconcile_result(observation(ingress=ServerState(1, 2))),
         "True",
         "Serving",
         "3 of 3 instances are ready.",
@@ -151,11 +151,11 @@ PROGRESSING = [
         *("True", "RollingOut", "Instances of an earlier revision: instance-2."),
     ),
     (
-        reconcile_result(observation(ingress=Server(2, 2, rolled_out=False))),
+        reconcile_result(observation(ingress=ServerState(2, 2, rolled_out=False))),
         *("True", "StartingServers", "Not ready: the ingress."),
     ),
     (
-        reconcile_result(observation(ingress=Server(1, 2))),
+        reconcile_result(observation(ingress=ServerState(1, 2))),
         *("True", "StartingServers", "Not ready: the ingress."),
     ),
     (
@@ -198,18 +198,18 @@ DEGRADED = [
         f"instance-0: {OOM} instance-1: {OOM} instance-2: {OOM} And 2 more.",
     ),
     (
-        of_pods(replace(pod(0), problem=PROBLEM), head=Server(0, 1, problem=IMAGE)),
+        of_pods(replace(pod(0), problem=PROBLEM), head=ServerState(0, 1, problem=IMAGE)),
         *("True", "ImagePullBackOff"),
         f"The head: ImagePullBackOff. The image cannot be pulled. instance-0: {OOM}",
     ),
     (
-        reconcile_result(observation(ingress=Server(0, 1, problem=IMAGE))),
+        reconcile_result(observation(ingress=ServerState(0, 1, problem=IMAGE))),
         *("True", "ImagePullBackOff"),
         "The ingress: ImagePullBackOff. The image cannot be pulled.",
     ),
     (
         reconcile_result(
-            observation(ingress=Server(0, 1, problem=IMAGE)),
+            observation(ingress=ServerState(0, 1, problem=IMAGE)),
             refusals=(Problem("Forbidden", "The API server refuses pod a: quota."),),
         ),
         *("True", "Forbidden"),
@@ -318,7 +318,7 @@ def test_transition_time_changes_with_the_status_alone() -> None:
 def test_transition_time_is_kept_when_only_the_reason_changes() -> None:
     before = conditions(of_pods(pod(0), pod(1), STARTING))
     later = observation(
-        now=NOW + timedelta(minutes=5), head=Server(0, 1), status={"conditions": before}
+        now=NOW + timedelta(minutes=5), head=ServerState(0, 1), status={"conditions": before}
     )
     ready = condition(conditions(reconcile_result(later)), ConditionType.READY)
     assert ready["reason"] == "HeadUnavailable"
@@ -376,12 +376,14 @@ STATES = st.fixed_dictionaries(
 
 @given(
     states=st.lists(STATES, max_size=5),
-    head=st.sampled_from([None, Server(0, 1), Server(1, 1), Server(0, 1, problem=IMAGE)]),
+    head=st.sampled_from(
+        [None, ServerState(0, 1), ServerState(1, 1), ServerState(0, 1, problem=IMAGE)]
+    ),
     knows_cells=st.booleans(),
     wanted=st.integers(1, 6),
 )
 def test_conditions_of_any_reconcile_agree(
-    states: list[dict[str, Any]], head: Server | None, knows_cells: bool, wanted: int
+    states: list[dict[str, Any]], head: ServerState | None, knows_cells: bool, wanted: int
 ) -> None:
     pods = tuple(replace(pod(number), **state) for number, state in enumerate(states))
     usual = observation(pods=pods, head=head)

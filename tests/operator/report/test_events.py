@@ -29,7 +29,7 @@ from macroserve.core.scaling.fleet import (
     Stop,
 )
 from macroserve.core.status import Pool
-from macroserve.operator.observe.observation import Problem, Server
+from macroserve.operator.observe.observation import Problem, ServerState
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import conditions, invalid
 from macroserve.operator.report.events import MAX_MESSAGE_CHARS, Recorder
@@ -145,8 +145,8 @@ def test_change_of_the_desired_instances_has_an_event(
 
 STARTING = observation(pods=(pod(0), pod(1), replace(pod(2), ready=False)))
 OLD = observation(pods=(pod(0), pod(1), replace(pod(2), revision="old")))
-NO_HEAD = observation(head=Server(0, 1), report=None)
-NO_INGRESS = observation(ingress=Server(0, 2))
+NO_HEAD = observation(head=ServerState(0, 1), report=None)
+NO_INGRESS = observation(ingress=ServerState(0, 2))
 AUTOSCALED = observation(manifest=manifest(autoscaling={"minInstances": 1, "maxInstances": 8}))
 BLIND = reconcile_result(AUTOSCALED, target(metrics_available=False, reason="No metrics."))
 SEEING = reconcile_result(AUTOSCALED, target(metrics_available=True))
@@ -229,11 +229,11 @@ QUOTA = Problem("Forbidden", "The API server refuses pod llama-instance-3: quota
             ("InstanceFailed", f"instance-2: {OOM}"),
         ),
         (
-            reconcile_result(observation(head=Server(1, 1, problem=IMAGE))),
+            reconcile_result(observation(head=ServerState(1, 1, problem=IMAGE))),
             ("HeadUnavailable", "The head: ImagePullBackOff. It cannot be pulled."),
         ),
         (
-            reconcile_result(observation(ingress=Server(2, 2, problem=IMAGE))),
+            reconcile_result(observation(ingress=ServerState(2, 2, problem=IMAGE))),
             ("IngressUnavailable", "The ingress: ImagePullBackOff. It cannot be pulled."),
         ),
         (reconcile_result(refusals=(QUOTA,)), ("Forbidden", f"Forbidden. {QUOTA.message}")),

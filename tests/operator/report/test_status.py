@@ -22,7 +22,7 @@ from support.reconcile_results import (
 )
 
 from macroserve.api.messages import Report
-from macroserve.operator.observe.observation import Server
+from macroserve.operator.observe.observation import ServerState
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import ConditionType, condition
 from macroserve.operator.report.decisions import DecisionRecord
@@ -107,7 +107,7 @@ BUSY = reconcile_result(
             )
         ),
         manifest=manifest(slo={"ttft": "2s", "tpot": "100ms", "classes": CLASSES}),
-        ingress=Server(0, 2),
+        ingress=ServerState(0, 2),
     ),
     target(5, change=CHANGE),
 )

@@ -8,7 +8,7 @@ from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END
-from macroserve.sim.trace import Trace
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.ascendra.cases import (
     CHAT,
@@ -33,7 +33,7 @@ LEAST_DELAY_S = 1e-3
 """Delay in seconds that stands for any shorter one."""
 
 
-class Delays(Trace):
+class Delays(SimulationTrace):
     """The trace keeps when each request was offloaded, and where and when its prefill began."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from macroserve.core.batch import BatchKind
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END
-from macroserve.sim.trace import Trace
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.ascendra.cases import CHAT, experiment
 from macroserve_lab.papers.figure import Figure, Panel, Row
@@ -25,7 +25,7 @@ LEARNED = 5
 PAPERS_ERROR = 0.1
 
 
-class _Errors(Trace):
+class _Errors(SimulationTrace):
     """The trace keeps relative errors of predicted times, by kind of batch and minute."""
 
     def __init__(self) -> None:

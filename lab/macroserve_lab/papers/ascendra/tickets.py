@@ -11,7 +11,7 @@ from macroserve.core.status import InstanceView, Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END
-from macroserve.sim.trace import Trace
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.ascendra.cases import CHAT, DURATION_S, experiment, pools_of
 from macroserve_lab.papers.figure import Figure, Row
@@ -36,7 +36,7 @@ STRATEGY = STRATEGIES["ascendra"]
 VARIANTS = {"with tickets": STRATEGY, "without": replace(STRATEGY, route=_without_tickets)}
 
 
-class _Busy(Trace):
+class _Busy(SimulationTrace):
     """The trace sums the seconds of each instance's batches."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from statistics import mean
 from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END
 from macroserve.sim.simulation import single_cell
-from macroserve.sim.trace import Trace as Events
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.econoserve.ablation import ABLATED
 from macroserve_lab.papers.econoserve.cases import (
@@ -52,7 +52,7 @@ OF_COMPLETION = {"fastserve": 17.0, "multires": 34.0, "sync-coupled": 2.14}
 Where nearly all time is that of steps, it is their share as well."""
 
 
-class _StepTimes(Events):
+class _StepTimes(SimulationTrace):
     """The trace sums the virtual time of all steps, in seconds."""
 
     total_s = 0.0

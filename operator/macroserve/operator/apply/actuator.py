@@ -27,7 +27,7 @@ from macroserve.core.scaling.fleet import (
 from macroserve.core.status import Pool
 from macroserve.operator.apply.owned_objects import refused
 from macroserve.operator.apply.tls import Tls
-from macroserve.operator.apply.tokens import Tokens
+from macroserve.operator.apply.tokens import TokenSecret
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api, ApiError
 from macroserve.operator.k8s.kinds import POD, is_owned
@@ -74,7 +74,7 @@ class Actuator:
     http: aiohttp.ClientSession
     render_context: RenderContext
     observation: Observation
-    tokens: Tokens
+    tokens: TokenSecret
     head: AdminClient | None
     tls: Tls | None = None
 

@@ -29,14 +29,11 @@ BACKDATED = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class _Held:
-    """The parsed content of the Secret.
-
-    Attributes:
-        authorities: Trusted authorities; the first one signs with ``authority_key``.
-    """
+class _SecretContent:
+    """Parsed content of the Secret."""
 
     authorities: Sequence[x509.Certificate]
+    """Trusted authorities; the first one signs with ``authority_key``."""
     authority_key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -58,16 +55,16 @@ def certificates(data: Mapping[str, str], name: str, now: datetime) -> Mapping[s
     if is_quiet and not _lasts(held.authorities[0], now, AUTHORITY_RENEW_BEFORE):
         authority, key = _new_authority(now)
         kept = [each for each in held.authorities if _lasts(each, now, timedelta())]
-        return _text(_Held([authority, *kept], key, held.certificate, held.key))
+        return _text(_SecretContent([authority, *kept], key, held.certificate, held.key))
     return data
 
 
-def _held(data: Mapping[str, str]) -> _Held | None:
+def _held(data: Mapping[str, str]) -> _SecretContent | None:
     """Return the parsed data, or None if an item is missing or a key does not match its
     certificate.
     """
     try:
-        held = _Held(
+        held = _SecretContent(
             x509.load_pem_x509_certificates(data[AUTHORITY].encode()),
             _private(data[AUTHORITY_KEY]),
             x509.load_pem_x509_certificate(data[CERTIFICATE].encode()),
@@ -87,7 +84,7 @@ def _private(text: str) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _fits(held: _Held, name: str) -> bool:
+def _fits(held: _SecretContent, name: str) -> bool:
     """Return whether the certificate is for the name, and by an authority that is trusted."""
     try:
         names = held.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -109,7 +106,7 @@ def _lasts(certificate: x509.Certificate, now: datetime, time: timedelta) -> boo
     return certificate.not_valid_after_utc - now > time
 
 
-def _new(name: str, now: datetime) -> _Held:
+def _new(name: str, now: datetime) -> _SecretContent:
     authority, key = _new_authority(now)
     return _with_certificate([authority], key, name, now)
 
@@ -119,7 +116,7 @@ def _with_certificate(
     authority_key: ec.EllipticCurvePrivateKey,
     name: str,
     now: datetime,
-) -> _Held:
+) -> _SecretContent:
     key = ec.generate_private_key(ec.SECP256R1())
     signer = authorities[0]
     certificate = (
@@ -133,7 +130,7 @@ def _with_certificate(
         )
         .sign(authority_key, hashes.SHA256())
     )
-    return _Held(authorities, authority_key, certificate, key)
+    return _SecretContent(authorities, authority_key, certificate, key)
 
 
 def _new_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -185,7 +182,7 @@ def _subject(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _text(held: _Held) -> dict[str, str]:
+def _text(held: _SecretContent) -> dict[str, str]:
     return {
         CERTIFICATE: _pem(held.certificate),
         KEY: _key_pem(held.key),

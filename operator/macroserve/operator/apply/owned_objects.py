@@ -17,18 +17,15 @@ from macroserve.operator.render.context import RenderContext, digest
 
 
 @dataclass(frozen=True, slots=True)
-class _Child:
-    """An owned object as it should be.
-
-    Attributes:
-        applied: Value of the annotation of that name once the object is as it should be.
-        document: The object as JSON, which takes a fraction of the memory of nested mappings.
-    """
+class _OwnedObject:
+    """Desired state of an owned object."""
 
     kind: Kind
     name: str
     applied: str
+    """Value of the annotation of that name once the object has its desired state."""
     document: bytes
+    """The object as JSON, which takes a fraction of the memory of nested mappings."""
 
 
 class OwnedObjects:
@@ -74,7 +71,7 @@ class OwnedObjects:
                 self._fingerprints[child.kind, child.name] = fingerprint(applied)
         return tuple(problems)
 
-    def _is_right(self, child: _Child, found: Object) -> bool:
+    def _is_right(self, child: _OwnedObject, found: Object) -> bool:
         if annotations(found).get(names.APPLIED) != child.applied:
             return False
         present = found["fingerprint"]
@@ -90,7 +87,7 @@ def refused(what: str, error: ApiError) -> Problem:
     return refusal(what, {"reason": error.reason, "message": str(error)})
 
 
-def _child(kind: Kind, obj: Object) -> _Child:
+def _child(kind: Kind, obj: Object) -> _OwnedObject:
     applied = digest(obj)
     obj["metadata"].setdefault("annotations", {})[names.APPLIED] = applied
-    return _Child(kind, obj["metadata"]["name"], applied, msgspec.json.encode(obj))
+    return _OwnedObject(kind, obj["metadata"]["name"], applied, msgspec.json.encode(obj))

@@ -20,13 +20,12 @@ from macroserve.operator.render.pods import ADMIN_TOKEN, key_name
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens hold the content of the Secret. `former_admins` are tokens that a head may still
-    accept instead.
-    """
+class TokenSecret:
+    """Content of the Secret with keys and tokens."""
 
     data: Mapping[str, str] = field(repr=False)
     former_admins: tuple[str, ...] = field(default=(), repr=False)
+    """Earlier admin tokens, which a head may still accept."""
 
     @property
     def admin(self) -> str:
@@ -48,9 +47,9 @@ async def tokens(
     api: Api,
     render_context: RenderContext,
     pods: Iterable[Object],
-    known: Tokens | None,
+    known: TokenSecret | None,
     now: datetime,
-) -> Tokens:
+) -> TokenSecret:
     """Return the content of the MacroInstance's Secret. Create the Secret if it is absent, from
     ``known`` if that is given.
 
@@ -77,7 +76,7 @@ async def tokens(
     except (KeyError, KeysError, binascii.Error, UnicodeDecodeError):
         keys = " and ".join(shared.TOKEN_KEYS)
         raise TokensError(f"The Secret {name} must have text under the keys {keys}.") from None
-    return Tokens(data, _former_admins(known, data))
+    return TokenSecret(data, _former_admins(known, data))
 
 
 async def _with_keys(
@@ -111,7 +110,7 @@ def _held(encoded: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _former_admins(known: Tokens | None, data: Mapping[str, str]) -> tuple[str, ...]:
+def _former_admins(known: TokenSecret | None, data: Mapping[str, str]) -> tuple[str, ...]:
     """Return the previous token: a head accepts a new one after some minutes."""
     if known is None:
         return ()

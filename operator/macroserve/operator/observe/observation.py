@@ -96,19 +96,16 @@ class FailedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A Deployment of a MacroInstance: the head's or the ingresses'.
-
-    Attributes:
-        ready: Number of its pods that serve, of any template.
-        rolled_out: Whether all pods are of the present template.
-        has_outdated_pods: Whether pods of an earlier template serve, or finish what they have.
-    """
+class ServerState:
+    """State of a Deployment of a MacroInstance: the head's or the ingresses'."""
 
     ready: int
+    """Number of its pods that serve, of any template."""
     desired_replicas: int
     rolled_out: bool = True
+    """Whether all pods are of the present template."""
     has_outdated_pods: bool = False
+    """Whether pods of an earlier template serve, or finish their requests."""
     revision: str = ""
     problem: Problem | None = None
 
@@ -140,8 +137,8 @@ class Observation:
     manifest: Manifest
     revision: str
     pods: tuple[InstancePod, ...]
-    head: Server | None
-    ingress: Server | None
+    head: ServerState | None
+    ingress: ServerState | None
     report: Report | None
     running_cells: frozenset[str] | None
     status: Mapping[str, Any]

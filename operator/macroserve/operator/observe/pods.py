@@ -16,7 +16,7 @@ from macroserve.operator.k8s.kinds import (
     of_component,
 )
 from macroserve.operator.k8s.times import parsed
-from macroserve.operator.observe.observation import InstancePod, Server
+from macroserve.operator.observe.observation import InstancePod, ServerState
 from macroserve.operator.observe.problems import (
     STARTS,
     condition,
@@ -42,13 +42,13 @@ def instance_pods(
     return tuple(sorted(found, key=lambda pod: (len(pod.instance), pod.instance)))
 
 
-def server(deployment: Object | None, pods: Iterable[Object]) -> Server | None:
+def server(deployment: Object | None, pods: Iterable[Object]) -> ServerState | None:
     """Return the state of a Deployment; `pods` are its own."""
     if deployment is None:
         return None
     pods = list(pods)
     revision = annotations(deployment).get(names.REVISION, "")
-    return Server(
+    return ServerState(
         ready=deployment.get("status", {}).get("readyReplicas", 0),
         desired_replicas=deployment["spec"].get("replicas", 1),
         rolled_out=_is_rolled_out(deployment),

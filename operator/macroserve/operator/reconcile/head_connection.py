@@ -12,7 +12,7 @@ from macroserve.api.messages import HeadReport, Report
 from macroserve.core.scaling.load import LoadReport
 from macroserve.operator import metrics
 from macroserve.operator.apply.tls import Tls, tls
-from macroserve.operator.apply.tokens import Tokens, tokens
+from macroserve.operator.apply.tokens import TokenSecret, tokens
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import Api
 from macroserve.operator.k8s.kinds import Object
@@ -45,14 +45,14 @@ class HeadConnection:
         self._log = about(key, __name__)
         self._api = api
         self._http = http
-        self._tokens: Tokens | None = None
+        self._tokens: TokenSecret | None = None
         self._read_at: datetime | None = None
         self._tls: Tls | None = None
         self._tls_read_at: datetime | None = None
 
     async def tokens(
         self, render_context: RenderContext, pods: Sequence[Object], now: datetime
-    ) -> Tokens:
+    ) -> TokenSecret:
         """Return the tokens; create them if they are absent. Raise ApiError and TokensError.
 
         pods: all pods that mount their Secret.

@@ -11,7 +11,7 @@ from typing import Any
 
 from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.k8s.times import rfc3339
-from macroserve.operator.observe.observation import Server
+from macroserve.operator.observe.observation import ServerState
 from macroserve.operator.report.reconcile_result import ReconcileResult
 
 MAX_ISSUES = 3
@@ -219,7 +219,7 @@ def _status(text: str) -> bool | None:
     return {"True": True, "False": False}.get(text)
 
 
-def _any_ready(server: Server | None) -> bool:
+def _any_ready(server: ServerState | None) -> bool:
     return server is not None and server.ready > 0
 
 

@@ -57,7 +57,7 @@ def simulate(
     from macroserve.sim.autoscaling.goals import Goals
     from macroserve.sim.autoscaling.run import AutoscaledScenario
     from macroserve.sim.results import AT_END
-    from macroserve.sim.trace import Trace
+    from macroserve.sim.simulation_trace import SimulationTrace
     from macroserve.workload.class_mix import ClassMix
 
     try:
@@ -68,7 +68,7 @@ def simulate(
         scenario = simulated.scenario()
         asked = requests(load, duration, DEFAULT_DURATION, WARM_UP_S)
         asked = asked.mixed(ClassMix(wanted.slo_classes), load.seed)
-        recorded = None if trace_out is None else Trace()
+        recorded = None if trace_out is None else SimulationTrace()
         timeline = None
         if limits is None:
             outcome = scenario.serve(

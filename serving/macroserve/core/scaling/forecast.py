@@ -32,8 +32,8 @@ CAP = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """The demand is a rate per second."""
+class ExpectedLoad:
+    """Rates at which requests and tokens are expected to arrive."""
 
     requests: float
     """Requests per second."""
@@ -43,10 +43,10 @@ class Demand:
     """Output tokens per second."""
 
 
-def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
-    """Return the demand expected ``horizon_s`` from now, never negative; None without data.
+def forecast(load: LoadReport, horizon_s: float) -> ExpectedLoad | None:
+    """Return the load expected ``horizon_s`` from now, never negative; None without data.
 
-    Tokens per request are assumed to stay as they were in the window of the level.
+    Tokens per request are assumed to stay as in the window of the level.
     """
     buckets, bucket_s = load.buckets, load.bucket_s
     if not buckets:
@@ -63,9 +63,9 @@ def forecast(load: LoadReport, horizon_s: float) -> Demand | None:
     requests = min(max(0.0, level + _trend(buckets, bucket_s) * reach), CAP * level)
     num_recent = sum(bucket.requests for bucket in recent)
     if not num_recent:
-        return Demand(0.0, 0.0, 0.0)
+        return ExpectedLoad(0.0, 0.0, 0.0)
     per_s = requests / bucket_s / num_recent
-    return Demand(
+    return ExpectedLoad(
         requests / bucket_s,
         per_s * sum(bucket.prompt_tokens for bucket in recent),
         per_s * sum(bucket.output_tokens for bucket in recent),

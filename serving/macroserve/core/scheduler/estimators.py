@@ -190,7 +190,7 @@ class PrefillPace:
         return (self._elapsed_s + PRIOR_S) / (self._num_tokens + num_prior_tokens)
 
 
-class StepTimes:
+class StepTimeMeans:
     """Measured and predicted time of a step, as exponentially weighted means."""
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Averages:
         self.prefill_share = 0.5
         """Share of its time that a batch had for prefills while prompts waited for time, not for
         memory or a seat."""
-        self.steps = StepTimes()
+        self.steps = StepTimeMeans()
 
     def observe_decodes(self, step_s: float, num_steps: int) -> None:
         """Add steps of the decodes."""

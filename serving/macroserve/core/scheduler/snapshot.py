@@ -7,7 +7,7 @@ from macroserve.core.batch import BatchKind
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.estimators import PrefillPace, StepTimes
+from macroserve.core.scheduler.estimators import PrefillPace, StepTimeMeans
 from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Ended, InstanceStatus, Phase
@@ -73,7 +73,7 @@ def snapshot(
     tally: Tally,
     pace: PrefillPace,
     phase: PhaseRecord,
-    step_times: StepTimes,
+    step_times: StepTimeMeans,
     *,
     draining: bool,
 ) -> InstanceStatus:

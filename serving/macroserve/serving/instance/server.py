@@ -33,7 +33,7 @@ from macroserve.api.handle import InstanceHandle, sign
 from macroserve.api.keys import Purpose
 from macroserve.api.logs import get_logger
 from macroserve.api.messages import IDENTITY_PATH, InstanceIdentity
-from macroserve.core.health import Beat, HealthJudge
+from macroserve.core.health import EngineBeat, HealthJudge
 from macroserve.core.instance_start import InstanceStart
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
@@ -228,7 +228,7 @@ class InstanceServer:
 
     # -- health
 
-    def _observe_engine(self, beat: Beat) -> None:
+    def _observe_engine(self, beat: EngineBeat) -> None:
         if self._judge is not None:
             self._judge.observe_engine(beat, _now())
 

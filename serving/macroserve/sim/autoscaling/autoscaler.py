@@ -1,7 +1,7 @@
-"""The simulated autoscaler reconciles a fleet every few seconds, as the operator does.
+"""Autoscaler of a simulated fleet, which it reconciles every few seconds, as the operator does.
 
-The decision is the operator's own, and so are the signals, the capacity estimate and the plan of
-the actions. Only the ratio of the pools is fixed.
+The decision is the operator's, and so are the signals, the capacity estimate and the plan of the
+actions. Only the ratio of the pools is fixed.
 """
 
 from collections import deque
@@ -40,13 +40,13 @@ from macroserve.sim.instance import FixedLatencyModel
 from macroserve.sim.results import RunResult, SloRule
 
 
-class Autoscaler(FleetControl):
-    """The autoscaler looks at the fleet every 5 s: as often as the rules of the alerts are
-    evaluated, and about as often as the operator reconciles.
+class SimulatedAutoscaler(FleetControl):
+    """Autoscaler that acts every 5 s: as often as the rules of the alerts are evaluated, and about
+    as often as the operator reconciles.
 
-    desired: The fleet to begin with.
-    start_s: Time that a start takes as far as the autoscaler knows, seconds.
-    slo_rule: Decides whether a request that ended attained its targets.
+    desired: the fleet to begin with.
+    start_s: time of a start as known to the autoscaler, seconds.
+    slo_rule: decides whether a request that ended attained its targets.
     """
 
     interval_s = EVALUATION_S

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from macroserve.core.scaling.autoscale import Limits
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.sim.autoscaling.autoscaler import Autoscaler
+from macroserve.sim.autoscaling.autoscaler import SimulatedAutoscaler
 from macroserve.sim.autoscaling.fleet import AutoscaledFleet
 from macroserve.sim.autoscaling.goals import Goals
 from macroserve.sim.autoscaling.start_up import StartUp
@@ -16,7 +16,7 @@ from macroserve.sim.autoscaling.timeline import Timeline
 from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.scenario import Scenario
 from macroserve.sim.simulation import Simulation
-from macroserve.sim.trace import Trace
+from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.workload.arrivals import Arrival
 
 ONE_CELL = Bounds(1, 1_000)
@@ -60,7 +60,7 @@ class AutoscaledScenario:
         *,
         num_before: int = 0,
         seed: int = 0,
-        trace: Trace | None = None,
+        trace: SimulationTrace | None = None,
     ) -> AutoscaledRun:
         """Serve the arrivals, of which the first ``num_before`` do not count, to the last token.
 
@@ -71,7 +71,7 @@ class AutoscaledScenario:
         num = max(limits.least, min(scenario.cluster.num_instances, limits.most))
         desired = DesiredFleet(num, scenario.bounds or ONE_CELL, scenario.high_priority_ratio)
         fleet = AutoscaledFleet(spec, desired, self.start_up, Random(seed))
-        autoscaler = Autoscaler(
+        autoscaler = SimulatedAutoscaler(
             fleet, spec.config, desired, limits, self.goals, self.start_up.mean_s, scenario.slo_rule
         )
         result = Simulation(fleet, spec.config, control=autoscaler, trace=trace).serve(

@@ -1,20 +1,21 @@
-"""The start-up of an instance takes time, and may fail."""
+"""Start-up of simulated instances, which takes time and may fail."""
 
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 
-class Start(NamedTuple):
-    """A start ends after ``after_s`` seconds; the instance serves then, unless the start fails."""
+class StartOutcome(NamedTuple):
+    """Outcome of one start."""
 
     after_s: float
+    """Time after which it ends, seconds; then the instance serves, unless the start fails."""
     fails: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """The start-up describes how long starts take and how many fail.
+    """Distribution of the duration of starts, and share of those that fail.
 
     Raises ValueError for a duration below 0, and for a share outside [0, 1).
     """
@@ -25,7 +26,7 @@ class StartUp:
     """Coefficient of variation of the times, which follow a gamma distribution; 0: all are equal.
     """
     failing_share: float = 0.0
-    """Share of the starts that fail, at a random moment of theirs; another start follows."""
+    """Share of the starts that fail, at a random moment; another start follows."""
 
     def __post_init__(self) -> None:
         if self.mean_s < 0 or self.variation < 0:
@@ -36,11 +37,11 @@ class StartUp:
                 "less than 1"
             )
 
-    def draw(self, random: Random) -> Start:
-        """Return the course of a start. The same draws are made whether it fails or not."""
+    def draw(self, random: Random) -> StartOutcome:
+        """Return the outcome of a start. The same draws are made whether it fails or not."""
         duration_s = self.mean_s
         if self.variation and self.mean_s:
             shape = 1 / self.variation**2
             duration_s = random.gammavariate(shape, self.mean_s / shape)
         fails, ends_at = random.random() < self.failing_share, random.random()
-        return Start(duration_s * ends_at if fails else duration_s, fails)
+        return StartOutcome(duration_s * ends_at if fails else duration_s, fails)

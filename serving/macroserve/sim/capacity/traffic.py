@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from macroserve.core.scaling.autoscale import START_S
-from macroserve.core.scaling.forecast import Demand, forecast, growth
+from macroserve.core.scaling.forecast import ExpectedLoad, forecast, growth
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 from macroserve.core.slo_class import SloClass
 from macroserve.workload.arrivals import Arrival, Lengths, poisson, scaled
@@ -125,9 +125,9 @@ def last_minute(load: LoadReport, num_waiting: int) -> Traffic | None:
     return Traffic(rates, load.bucket_s, _lengths(load, demand), _classes(load))
 
 
-def _demand(buckets: tuple[LoadBucket, ...], bucket_s: float) -> Demand:
+def _demand(buckets: tuple[LoadBucket, ...], bucket_s: float) -> ExpectedLoad:
     span_s = bucket_s * max(1, len(buckets))
-    return Demand(
+    return ExpectedLoad(
         sum(bucket.requests for bucket in buckets) / span_s,
         sum(bucket.prompt_tokens for bucket in buckets) / span_s,
         sum(bucket.output_tokens for bucket in buckets) / span_s,
@@ -138,7 +138,7 @@ def _classes(load: LoadReport) -> tuple[str, ...]:
     return load.classes if len(load.classes) == len(load.lengths) else ()
 
 
-def _lengths(load: LoadReport, demand: Demand) -> Lengths:
+def _lengths(load: LoadReport, demand: ExpectedLoad) -> Lengths:
     """Return the reported sample of lengths, scaled to the tokens of the demand."""
     sample = load.lengths or ((1, 1),)
     return scaled(

@@ -1,4 +1,4 @@
-"""A trace of a simulation that Perfetto and chrome://tracing open.
+"""Trace of a simulation for Perfetto and chrome://tracing.
 
 Format: Chrome trace events, as a JSON object ("Trace Event Format", sections "Duration Events" and
 "Async Events"). Each instance is a thread, each batch a slice of it; each request is an async slice
@@ -14,11 +14,11 @@ from macroserve.sim.instance import StepOutcome
 from macroserve.sim.kv_handover import KvArrived
 
 INSTANCES, REQUESTS, TRANSFERS = 1, 2, 3
-"""Process ids, of which each is a group of tracks."""
+"""Process ids; each is a group of tracks."""
 
 
-class Trace:
-    """The trace collects events while a simulation runs."""
+class SimulationTrace:
+    """Events collected while a simulation runs."""
 
     def __init__(self) -> None:
         self._threads: dict[str, int] = {}

@@ -8,7 +8,7 @@ from support.outcomes import scenario
 
 from macroserve.core.strategies import DISAGGREGATED, STRATEGIES
 from macroserve.sim.results import AT_END
-from macroserve.sim.trace import INSTANCES, TRANSFERS, Trace
+from macroserve.sim.simulation_trace import INSTANCES, TRANSFERS, SimulationTrace
 from macroserve.workload.arrivals import Arrival
 
 ARRIVALS = [Arrival(0.5 * index, 300 + index, 20) for index in range(12)]
@@ -16,7 +16,7 @@ ARRIVALS = [Arrival(0.5 * index, 300 + index, 20) for index in range(12)]
 
 def traced(tmp_path, strategy):
     traced_scenario = scenario((STRATEGIES | DISAGGREGATED)[strategy])
-    trace = Trace()
+    trace = SimulationTrace()
     outcome = traced_scenario.serve(ARRIVALS, stop=AT_END, trace=trace)
     assert outcome == traced_scenario.serve(ARRIVALS, stop=AT_END)
     trace.write(tmp_path / "trace.json")
