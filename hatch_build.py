@@ -1,8 +1,8 @@
-"""Compile policies and simulator with mypyc, for a wheel that is asked to (needs gcc).
+"""Build hook that compiles policies and simulator with mypyc (needs gcc), if enabled:
 
 HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip install .
 
-The sources stay in the wheel beside the modules compiled from them, and behave the same.
+The wheel also contains the sources of the compiled modules, which behave the same.
 """
 
 import os
@@ -19,11 +19,11 @@ SOURCES = "serving"
 
 
 class CompileHook(BuildHookInterface):
-    """The build hook compiles ``modules``, given as patterns below ``serving/``, into the wheel."""
+    """Hook that compiles ``modules``, given as patterns below ``serving/``, into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
-            return  # what is edited has to be what runs
+            return  # edits of the sources have to take effect
         self._workspace = tempfile.TemporaryDirectory()
         tree = Path(self._workspace.name)
         shutil.copytree(Path(self.root, SOURCES), tree, dirs_exist_ok=True)

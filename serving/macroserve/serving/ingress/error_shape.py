@@ -1,5 +1,9 @@
 """Errors of the public endpoint in the shape that the client's library reads, and in the words of
-the manifest."""
+the manifest.
+
+The header Retry-After of 429 and 503 is added by ``http.middleware.RetryAfter``; its value follows
+from ``core.routing.queue_wait``.
+"""
 
 import json
 import re
