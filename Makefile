@@ -59,9 +59,13 @@ types: $(INSTALLED) ## Check types
 imports: $(INSTALLED) ## Check who imports whom
 	$(BIN)/lint-imports
 
-# Those with servers wait most of their time, so four workers keep two cores busy.
+# Those with servers wait most of their time, so four workers keep two cores busy. A worker takes ten
+# seconds to import vLLM, so the tests that need it have workers of their own, as have the kernels'
+# tests: Triton reads its settings on import.
+VLLM_TESTS := tests/engine tests/bench/test_profile.py
 test-unit: $(INSTALLED) ## Run the tests that start no engine
-	$(BIN)/pytest tests -m "not integration" -n 4 --ignore=tests/kernels
+	$(BIN)/pytest tests -m "not integration" -n 4 $(addprefix --ignore=,tests/kernels $(VLLM_TESTS))
+	$(BIN)/pytest $(VLLM_TESTS) -m "not integration" -n 2
 	$(BIN)/pytest tests/kernels -n 2
 
 test-smoke: $(INSTALLED) ## Serve with three real engines, split a cell and kill an instance
