@@ -13,7 +13,7 @@ from support.slo_classes import default_class
 from macroserve.api import messages
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
-from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.attempts import InstanceRun
 from macroserve.core.status import Pool
 from macroserve.engine.token_frames import (
     CALL_PATH,
@@ -27,9 +27,9 @@ from macroserve.engine.token_frames import (
     unpack,
 )
 from macroserve.engine.tokens import STOPPED_PATH
-from macroserve.serving.ingress.attempt import SILENCE_S
 from macroserve.serving.ingress.cell_directory import RoutedInstance
 from macroserve.serving.ingress.dispatcher import Dispatcher
+from macroserve.serving.ingress.instance_client import SILENCE_S
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.call_guard import guard
 
@@ -185,10 +185,10 @@ class FakeDirectory:
     """Places each request on the first member that is not excluded, or says None."""
 
     members: dict[str, messages.Member] = field(default_factory=dict)
-    explained: frozenset[Run] = frozenset()
+    explained: frozenset[InstanceRun] = frozenset()
     leaving: set[str] = field(default_factory=set)
     queries: list[messages.RouteQuery] = field(default_factory=list)
-    settled: list[tuple[str, tuple[Run, ...]]] = field(default_factory=list)
+    settled: list[tuple[str, tuple[InstanceRun, ...]]] = field(default_factory=list)
     late: bool = False
 
     async def route(self, query: messages.RouteQuery) -> RoutedInstance | None:
@@ -202,12 +202,12 @@ class FakeDirectory:
         await asyncio.sleep(0)
 
     async def settle(
-        self, routed: RoutedInstance, route_id: str, explained: tuple[Run, ...] = ()
+        self, routed: RoutedInstance, route_id: str, explained: tuple[InstanceRun, ...] = ()
     ) -> None:
         self.settled.append((routed.instance, explained))
         self.explained |= frozenset(explained)
 
-    def is_leaving(self, run: Run) -> bool:
+    def is_leaving(self, run: InstanceRun) -> bool:
         return run.instance in self.leaving
 
 

@@ -18,7 +18,7 @@ from macroserve.engine.engine import Leave
 from macroserve.engine.token_frames import CANCEL_PATH
 from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError, TokenReader
 from macroserve.serving.http.server import HttpServer, bound
-from macroserve.serving.ingress.attempt import SILENCE_S, InstanceClient
+from macroserve.serving.ingress.instance_client import SILENCE_S, InstanceClient
 from macroserve.serving.instance.token_frames import TokenFrames
 from macroserve.serving.security.call_guard import CallGuard
 from macroserve.serving.security.key_source import LiveKeys

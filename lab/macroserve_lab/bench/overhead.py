@@ -18,7 +18,7 @@ from macroserve.api.handle import InstanceHandle
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice
 from macroserve.engine.vllm.environment import DEFAULTS
-from macroserve.serving.ingress.attempt import SILENCE_S, InstanceClient
+from macroserve.serving.ingress.instance_client import SILENCE_S, InstanceClient
 from macroserve.serving.security.calls import session
 from macroserve_lab.bench.cluster import running
 from macroserve_lab.bench.ports import free_port

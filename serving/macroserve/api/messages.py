@@ -10,7 +10,7 @@ import msgspec
 
 from macroserve.core.instance_start import InstanceStart
 from macroserve.core.request import DEFAULT_CLASS, Request, Slo
-from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.attempts import InstanceRun
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import BOUNDARIES
 from macroserve.core.routing.queue_wait import LeastWaits
@@ -131,7 +131,7 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
     """An ingress reports that an attempt will not reach its instance, or that its trial is over."""
 
     route_id: str
-    explained: tuple[Run, ...] = ()
+    explained: tuple[InstanceRun, ...] = ()
     """Runs of instances that broke because of the request."""
 
 
@@ -162,8 +162,8 @@ class Member(msgspec.Struct, frozen=True):
     """Whether it is about to leave."""
 
     @property
-    def run(self) -> Run:
-        return Run(self.name, self.incarnation)
+    def run(self) -> InstanceRun:
+        return InstanceRun(self.name, self.incarnation)
 
 
 class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
@@ -176,7 +176,7 @@ class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
     utilization: float = msgspec.field(default=0.0, name="busy")
     """Recent share of its instances' time in which they had work (``busy`` on the wire)."""
     ingresses: tuple[str, ...] = ()
-    explained: tuple[Run, ...] = ()
+    explained: tuple[InstanceRun, ...] = ()
     """Runs of instances that broke because of one known request."""
     queue_wait_s: float | None = None
     """Predicted seconds until the waiting requests have begun; None without an instance that takes

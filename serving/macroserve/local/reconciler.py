@@ -23,10 +23,10 @@ from macroserve.core.scaling.fleet import (
     Drain,
     Fleet,
     Member,
+    MemberState,
     Migrate,
     Relabel,
     Start,
-    State,
     Stop,
     drain_budget_s,
     plan_actions,
@@ -164,7 +164,7 @@ class Reconciler:
         end_s = self._drain_ends_s.get(found.name)
         return Member(
             found.name,
-            State.SERVING,
+            MemberState.SERVING,
             found.pool,
             cell,
             joined=True,
@@ -175,7 +175,7 @@ class Reconciler:
 
     def _member_starting(self, name: str) -> Member:
         cell, pool = self._places[name]
-        return Member(name, State.STARTING, pool, cell)
+        return Member(name, MemberState.STARTING, pool, cell)
 
     def _member_outside(self, identity: InstanceIdentity) -> Member:
         """Return the member of an instance that serves while no cell holds it: it has yet to join
@@ -184,7 +184,7 @@ class Reconciler:
         named = identity.cell or FIRST_CELL, self._cluster.pool(identity)
         cell, pool = self._places.get(name, named)
         leaves = name in self._drain_ends_s
-        return Member(name, State.SERVING, pool, cell, draining=leaves, drained=leaves)
+        return Member(name, MemberState.SERVING, pool, cell, draining=leaves, drained=leaves)
 
     # -- what is done about it
 

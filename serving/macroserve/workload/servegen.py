@@ -69,7 +69,7 @@ class Client(NamedTuple):
     source: Path = Path()
     """File of the lengths."""
 
-    def lengths_at(self, start_s: int) -> tuple["LengthDistribution", "LengthDistribution"] | None:
+    def lengths_at(self, start_s: int) -> tuple["TokenHistogram", "TokenHistogram"] | None:
         """Return the lengths of prompts and outputs at a time; None if unknown. Raises ValueError
         that names the file and the fault."""
         starts = list(self.lengths)
@@ -83,7 +83,7 @@ class Client(NamedTuple):
         return (prompts, outputs) if prompts and outputs else None
 
 
-class LengthDistribution(NamedTuple):
+class TokenHistogram(NamedTuple):
     """Probabilities of numbers of tokens."""
 
     lengths: np.ndarray
@@ -153,7 +153,7 @@ def _read_lengths(path: Path) -> dict[int, tuple[str, str]]:
     }
 
 
-def _tokens(text: str) -> LengthDistribution | None:
+def _tokens(text: str) -> TokenHistogram | None:
     """Return what a text like ``{81: 0.4, 82: 0.6}`` says; None where it says nothing."""
     try:
         found = msgspec.json.decode(_KEY.sub(r'"\1":', text), type=dict[int, float])
@@ -165,7 +165,7 @@ def _tokens(text: str) -> LengthDistribution | None:
     weights = np.array(list(found.values()))
     if not (weights.min() >= 0 and 0.99 < weights.sum() < 1.01):
         raise ValueError("the probabilities are not between 0 and 1, or do not add up to 1")
-    return LengthDistribution(lengths, weights / weights.sum())
+    return TokenHistogram(lengths, weights / weights.sum())
 
 
 def _text(path: Path) -> str:

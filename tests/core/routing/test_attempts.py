@@ -19,17 +19,17 @@ from macroserve.core.routing.attempts import (
     TRY_S,
     Attempts,
     AvoidList,
-    Run,
+    InstanceRun,
 )
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategies import strategy
 
-A, B, C, D = (Run(name, 1) for name in "abcd")
+A, B, C, D = (InstanceRun(name, 1) for name in "abcd")
 
 
-def broken(*breaks: tuple[Run, float]) -> Attempts:
+def broken(*breaks: tuple[InstanceRun, float]) -> Attempts:
     attempts = Attempts()
     for run, lasted_s in breaks:
         attempts = attempts.broken(run, lasted_s)
@@ -45,12 +45,12 @@ def broken(*breaks: tuple[Run, float]) -> Attempts:
         ((A, B, C), (), True, True),
         ((A, B, C), (C,), True, False),
         ((A, B, C), (A, B, C), False, False),
-        ((A, B), (Run("a", 2),), True, False),  # another incarnation
+        ((A, B), (InstanceRun("a", 2),), True, False),  # another incarnation
         ((A,) * MAX_BROKEN_IN_ALL, (A,), False, True),
     ],
 )
 def test_attempts_that_break_instances_are_limited(
-    runs: tuple[Run, ...], explained: tuple[Run, ...], suspect: bool, over: bool
+    runs: tuple[InstanceRun, ...], explained: tuple[InstanceRun, ...], suspect: bool, over: bool
 ) -> None:
     attempts = broken(*((run, 1.0) for run in runs))
     assert attempts.is_suspect(explained) is suspect
@@ -120,7 +120,7 @@ class Fleet:
         self.ledger = CellLedger(strategy(policy))
         self.back_s: dict[str, float] = {}
         self.incarnations = {f"i{i}": 1 for i in range(num_instances)}
-        self.explained: set[Run] = set()
+        self.explained: set[InstanceRun] = set()
         self.num_broken = 0
         self.seq = 0
         for name in self.incarnations:
@@ -184,7 +184,7 @@ class Fleet:
     def _break(self, name: str, clients: list[Client]) -> None:
         self.num_broken += 1
         self.back_s[name] = self.now + RESTART_S
-        run = Run(name, self.incarnations[name])
+        run = InstanceRun(name, self.incarnations[name])
         here = [client for client in clients if client.on == name]
         self.ledger.remove(name)
         for client in here:
@@ -303,4 +303,4 @@ def test_avoid_list_excludes_new_incarnations_and_a_single_instance() -> None:
     avoid = AvoidList()
     avoid.note(A, 0.0)
     assert avoid.names([A], 0.0) == set()
-    assert avoid.names([Run("a", 2), B], 0.0) == set()
+    assert avoid.names([InstanceRun("a", 2), B], 0.0) == set()

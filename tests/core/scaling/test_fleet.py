@@ -15,10 +15,10 @@ from macroserve.core.scaling.fleet import (
     Fleet,
     FleetPlan,
     Member,
+    MemberState,
     Migrate,
     Relabel,
     Start,
-    State,
     Stop,
     plan_actions,
 )
@@ -32,12 +32,12 @@ UNKNOWN = None
 
 def member(name: str, cell: str = "cell-0", **more: Any) -> Member:
     """Return an instance that serves in its cell, with changes."""
-    given: dict[str, Any] = {"state": State.SERVING, "pool": LP, "joined": True, **more}
+    given: dict[str, Any] = {"state": MemberState.SERVING, "pool": LP, "joined": True, **more}
     return Member(name=name, cell=cell, **given)
 
 
 def starting(name: str, cell: str = "cell-0", **more: Any) -> Member:
-    return member(name, cell, **{"state": State.STARTING, "joined": False, **more})
+    return member(name, cell, **{"state": MemberState.STARTING, "joined": False, **more})
 
 
 def planned(
@@ -56,7 +56,7 @@ def plain(actions: tuple[Action, ...]) -> list[Action]:
     return [replace(s, reason="") if isinstance(s, Drain | Stop) else s for s in actions]
 
 
-LEFT = member("left", state=State.LEAVING, draining=True, drained=True)
+LEFT = member("left", state=MemberState.LEAVING, draining=True, drained=True)
 A, B, C, D, E = (member(name) for name in "abcde")
 UNREACHABLE = starting("a", outdated=True, started=True)
 
@@ -176,12 +176,12 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         [Stop("c", "")],
     ),
     "what has failed makes place, and another comes": (
-        [A, member("b", state=State.FAILED, joined=False)],
+        [A, member("b", state=MemberState.FAILED, joined=False)],
         {"instances": 2},
         [Start("instance-0", "cell-0", LP), Stop("b", "")],
     ),
     "a name is not given out before it is free": (
-        [A, member("instance-0", state=State.LEAVING)],
+        [A, member("instance-0", state=MemberState.LEAVING)],
         {"instances": 2},
         [Start("instance-1", "cell-0", LP)],
     ),
@@ -205,7 +205,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         [
             A,
             member("b", draining=True, drained=True),
-            member("c", state=State.FAILED),
+            member("c", state=MemberState.FAILED),
             starting("d"),
         ],
         {"instances": 1, "cells": UNKNOWN},
@@ -307,7 +307,7 @@ DECISIONS: dict[str, tuple[list[Member], dict[str, Any], list[Action]]] = {
         [],
     ),
     "but not if it has failed": (
-        [member("a", outdated=True, state=State.FAILED), B],
+        [member("a", outdated=True, state=MemberState.FAILED), B],
         {"instances": 2, "outdated_ingresses": True},
         [Start("instance-0", "cell-0", LP), Stop("a", "")],
     ),

@@ -15,10 +15,10 @@ from macroserve.core.scaling.fleet import (
     Drain,
     Fleet,
     Member,
+    MemberState,
     Migrate,
     Relabel,
     Start,
-    State,
     Stop,
     plan_actions,
 )
@@ -47,13 +47,15 @@ class World:
                 self.cells.add(cell)
             case Start(instance=name, cell=cell, pool=pool):
                 assert name not in self.members, "a name is given out twice"
-                self.members[name] = Member(name, State.STARTING, pool, cell)
+                self.members[name] = Member(name, MemberState.STARTING, pool, cell)
             case Relabel(instance=name, cell=cell, pool=pool):
                 assert not self.members[name].joined
                 self.change(name, cell=cell, pool=pool)
             case Attach(instance=name, cell=cell):
                 found = self.members[name]
-                assert cell in self.cells and found.state is State.SERVING and not found.joined
+                assert (
+                    cell in self.cells and found.state is MemberState.SERVING and not found.joined
+                )
                 self.change(name, cell=cell, joined=True)
             case Migrate(instance=name, to_cell=cell, as_pool=pool):
                 found = self.members[name]
@@ -68,7 +70,7 @@ class World:
                 found = self.members[name]
                 has_work = found.serves and found.joined and not (found.draining and found.drained)
                 assert not has_work, "something still runs there"
-                self.change(name, state=State.LEAVING, joined=False)
+                self.change(name, state=MemberState.LEAVING, joined=False)
             case DeleteCell(cell=cell):
                 held = [m.name for m in self.members.values() if m.joined and m.cell == cell]
                 assert not held, f"{cell} still holds {held}"
@@ -78,17 +80,19 @@ class World:
         """Complete everything that is under way."""
         for member in list(self.members.values()):
             match member.state:
-                case State.STARTING:
-                    self.change(member.name, state=State.SERVING)
-                case State.LEAVING:
+                case MemberState.STARTING:
+                    self.change(member.name, state=MemberState.SERVING)
+                case MemberState.LEAVING:
                     del self.members[member.name]
-                case State.SERVING if member.draining:
+                case MemberState.SERVING if member.draining:
                     self.change(member.name, drained=True)
 
     @property
     def is_calm(self) -> bool:
         """Return whether nothing is under way."""
-        return all(m.joined and m.stays and m.state is State.SERVING for m in self.members.values())
+        return all(
+            m.joined and m.stays and m.state is MemberState.SERVING for m in self.members.values()
+        )
 
 
 DESIRED = st.builds(
@@ -109,17 +113,17 @@ def befall(world: World, name: str, fate: str) -> None:
     """Let an accident happen to an instance."""
     found = world.members[name]
     match fate:
-        case "serves" if found.state is State.STARTING:
-            world.change(name, state=State.SERVING)
-        case "fails" if found.state in (State.STARTING, State.SERVING):
-            world.change(name, state=State.FAILED, joined=False)
-        case "stumbles" if found.state is State.SERVING:
-            world.change(name, state=State.STARTING)
+        case "serves" if found.state is MemberState.STARTING:
+            world.change(name, state=MemberState.SERVING)
+        case "fails" if found.state in (MemberState.STARTING, MemberState.SERVING):
+            world.change(name, state=MemberState.FAILED, joined=False)
+        case "stumbles" if found.state is MemberState.SERVING:
+            world.change(name, state=MemberState.STARTING)
         case "is lost":
             world.change(name, joined=False)
         case "ages":
             world.change(name, outdated=True)
-        case "ends" if found.state is State.LEAVING:
+        case "ends" if found.state is MemberState.LEAVING:
             del world.members[name]
         case "ends" if found.draining:
             world.change(name, drained=True)
@@ -149,8 +153,10 @@ def scattered(draw: st.DrawFn) -> World:
     sizes = draw(st.lists(st.integers(1, 7), min_size=3, max_size=6))
     places = [f"cell-{number}" for number, size in enumerate(sizes) for _ in range(size)]
     for number, cell in enumerate(draw(st.permutations(places))):
-        state = draw(st.sampled_from([State.STARTING, State.SERVING, State.SERVING]))
-        joined = state is State.SERVING and draw(st.booleans())
+        state = draw(
+            st.sampled_from([MemberState.STARTING, MemberState.SERVING, MemberState.SERVING])
+        )
+        joined = state is MemberState.SERVING and draw(st.booleans())
         pool = draw(st.sampled_from(Pool))
         name = f"instance-{number}"
         world.members[name] = Member(name, state, pool, cell, joined)
@@ -172,7 +178,7 @@ def lead(world: World, desired: DesiredFleet, at_once: int) -> None:
         raise AssertionError(f"not as desired after 200 reconciles: {world.members}")
     members = world.members.values()
     assert len(members) == desired.desired_instances
-    assert all(m.joined and m.state is State.SERVING and not m.outdated for m in members)
+    assert all(m.joined and m.state is MemberState.SERVING and not m.outdated for m in members)
     cells = {cell: [m for m in members if m.cell == cell] for cell in world.cells}
     for inside in cells.values():
         assert len(inside) <= desired.bounds.upper
@@ -201,7 +207,7 @@ def test_fleet_plan_takes_no_action_back(
         for _ in range(size):
             name, cell = f"instance-{len(world.members)}", f"cell-{number}"
             joins = number < len(joined)
-            world.members[name] = Member(name, State.SERVING, LP, cell, joined=joins)
+            world.members[name] = Member(name, MemberState.SERVING, LP, cell, joined=joins)
     world.cells.update(f"cell-{number}" for number in range(len(joined)))
     lead(world, desired, at_once=1)
 

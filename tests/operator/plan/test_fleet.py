@@ -9,7 +9,7 @@ from support.fake_deployment import resource
 
 from macroserve.api.manifest import parse
 from macroserve.api.messages import CellReport, InstanceReport, Report
-from macroserve.core.scaling.fleet import Member, Relabel, State
+from macroserve.core.scaling.fleet import Member, MemberState, Relabel
 from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.observe.observation import InstancePod, Observation, Problem
 from macroserve.operator.plan.fleet import Detach, ForceDelete, RetryDrain, fleet, repair_actions
@@ -75,16 +75,16 @@ def member(found: Observation) -> Member:
 @pytest.mark.parametrize(
     ("of", "state"),
     [
-        (pod(), State.SERVING),
-        (pod(ready=False), State.STARTING),
-        (pod(ready=False, address=None), State.STARTING),
-        (pod(unreachable=True), State.STARTING),
-        (pod(ready=False, failed=True), State.FAILED),
-        (pod(deleting=True), State.LEAVING),
-        (pod(deleting=True, failed=True), State.LEAVING),
+        (pod(), MemberState.SERVING),
+        (pod(ready=False), MemberState.STARTING),
+        (pod(ready=False, address=None), MemberState.STARTING),
+        (pod(unreachable=True), MemberState.STARTING),
+        (pod(ready=False, failed=True), MemberState.FAILED),
+        (pod(deleting=True), MemberState.LEAVING),
+        (pod(deleting=True, failed=True), MemberState.LEAVING),
     ],
 )
-def test_state_of_a_member_follows_its_pod(of: InstancePod, state: State) -> None:
+def test_state_of_a_member_follows_its_pod(of: InstancePod, state: MemberState) -> None:
     assert member(observation(of, cells={"cell-0": []})).state is state
 
 

@@ -31,7 +31,7 @@ from support.fake_instances import (
 )
 from support.slo_classes import BATCH, default_class
 
-from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.attempts import InstanceRun
 from macroserve.engine.tag import DEAD_END
 from macroserve.engine.tokens import Choice, RefusedError, StopStringMet
 from macroserve.serving.ingress import dispatcher as dispatch
@@ -79,7 +79,10 @@ async def test_request_that_breaks_instances_ends_after_three(
     assert refused.status == 500
     assert world.calls == ["a", "b", "c"]
     assert [query.trial for query in world.directory.queries] == [False, False, True]
-    assert world.directory.settled[-1] == ("c", (Run("a", 1), Run("b", 1), Run("c", 1)))
+    assert world.directory.settled[-1] == (
+        "c",
+        (InstanceRun("a", 1), InstanceRun("b", 1), InstanceRun("c", 1)),
+    )
     [record] = [r for r in caplog.records if r.name == dispatch.__name__]
     assert record.__dict__["id"] == "client\nid"
     assert record.__dict__["instances"] == ["a", "b", "c"]
@@ -126,7 +129,7 @@ async def test_adapter_of_a_request_is_named_to_every_cell_and_instance(
 
 async def test_breaks_that_another_request_caused_do_not_end_a_stream() -> None:
     async with fakes(a=dies, b=dies, c=dies, d=good) as world:
-        world.directory.explained = frozenset([Run("b", 1)])
+        world.directory.explained = frozenset([InstanceRun("b", 1)])
         assert len(await tokens(world.dispatcher)) == 5
         assert [query.trial for query in world.directory.queries] == [False, False, False, True]
 
@@ -138,7 +141,7 @@ async def test_break_after_the_trial_waits_for_an_explanation(
 
     async def explain(seconds: float) -> None:
         if seconds == dispatch.EXPLAIN_S:
-            world.directory.explained = frozenset([Run("c", 1)])
+            world.directory.explained = frozenset([InstanceRun("c", 1)])
 
     async with fakes(sleep=explain, a=dies, b=dies, c=dies_after_a_token, d=good) as world:
         assert len(await tokens(world.dispatcher)) == 5
@@ -308,7 +311,7 @@ async def test_instance_is_not_told_of_a_client_that_leaves() -> None:
 async def test_notice_of_a_stop_string_is_given_up_in_time(
     answer: Behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("macroserve.serving.ingress.attempt.STOPPED_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("macroserve.serving.ingress.instance_client.STOPPED_TIMEOUT_S", 0.1)
     async with fakes(on_stopped=answer, a=hangs_after_a_token) as world:
         began = time.monotonic()
         await cancelled_after(world, 1, StopStringMet(1))

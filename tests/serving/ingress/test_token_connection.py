@@ -12,7 +12,7 @@ from macroserve.core.batch import HandBackReason
 from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH, INTERVAL_S
 from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError, StopStringMet
 from macroserve.serving.ingress import token_connection
-from macroserve.serving.ingress.attempt import (
+from macroserve.serving.ingress.instance_client import (
     SILENCE_S,
     BrokenError,
     HandedBackError,

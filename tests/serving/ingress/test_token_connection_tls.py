@@ -10,7 +10,7 @@ from support import certificates, keys
 from support.framed_instance import NAME, FramedInstance, client, framed_instance
 
 from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH
-from macroserve.serving.ingress.attempt import InstanceClient, UnreachableError
+from macroserve.serving.ingress.instance_client import InstanceClient, UnreachableError
 from macroserve.serving.security.key_source import LiveKeys
 from macroserve.serving.security.reloaded import RELOAD_S
 from macroserve.serving.security.tls import TlsSource

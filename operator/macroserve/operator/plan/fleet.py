@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from macroserve.api.messages import CellReport, InstanceReport
-from macroserve.core.scaling.fleet import Fleet, Member, Relabel, State
+from macroserve.core.scaling.fleet import Fleet, Member, MemberState, Relabel
 from macroserve.operator.k8s import names
 from macroserve.operator.observe.observation import InstancePod, Observation
 from macroserve.operator.observe.problems import NODE_LOST
@@ -100,7 +100,7 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
     state = _state(pod, why_misplaced)
     found = located(observation, pod)
     started = pod.ready or pod.started
-    unknown = cells is None and started and state in (State.SERVING, State.STARTING)
+    unknown = cells is None and started and state in (MemberState.SERVING, MemberState.STARTING)
     return Member(
         name=pod.instance,
         state=state,
@@ -116,12 +116,12 @@ def _member(observation: Observation, pod: InstancePod, cells: frozenset[str] | 
     )
 
 
-def _state(pod: InstancePod, misplaced: str | None) -> State:
+def _state(pod: InstancePod, misplaced: str | None) -> MemberState:
     if pod.deleting:
-        return State.LEAVING
+        return MemberState.LEAVING
     if pod.failed or misplaced:
-        return State.FAILED
-    return State.SERVING if pod.ready and not pod.unreachable else State.STARTING
+        return MemberState.FAILED
+    return MemberState.SERVING if pod.ready and not pod.unreachable else MemberState.STARTING
 
 
 def _draining(pod: InstancePod, found: tuple[CellReport, InstanceReport] | None) -> bool:

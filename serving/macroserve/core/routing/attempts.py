@@ -34,7 +34,7 @@ TRY_S = 15.0
 """Seconds allowed for the one request that tests whether the instance can be reached again."""
 
 
-class Run(NamedTuple):
+class InstanceRun(NamedTuple):
     """One incarnation of an instance; a break does not count against the next one."""
 
     instance: str
@@ -44,7 +44,7 @@ class Run(NamedTuple):
 class Break(NamedTuple):
     """An attempt that ended because its instance broke."""
 
-    run: Run
+    run: InstanceRun
     lasted_s: float
     """Seconds for which the instance had the request."""
 
@@ -60,7 +60,7 @@ class Attempts:
     num_unreachable: int = 0
     """Attempts that reached no instance since the last that reached one."""
 
-    def broken(self, run: Run, lasted_s: float) -> "Attempts":
+    def broken(self, run: InstanceRun, lasted_s: float) -> "Attempts":
         return Attempts((*self.breaks, Break(run, lasted_s)), self.failed | {run.instance})
 
     def handed_back(self, instance: str) -> "Attempts":
@@ -74,18 +74,18 @@ class Attempts:
             self, failed=self.failed | {instance}, num_unreachable=self.num_unreachable + 1
         )
 
-    def counted(self, explained: Collection[Run]) -> tuple[Break, ...]:
+    def counted(self, explained: Collection[InstanceRun]) -> tuple[Break, ...]:
         """Return the breaks not known to be caused by another request."""
         return tuple(b for b in self.breaks if b.run not in explained)
 
-    def is_suspect(self, explained: Collection[Run]) -> bool:
+    def is_suspect(self, explained: Collection[InstanceRun]) -> bool:
         """Return whether the next attempt is the last one."""
         return len(self.counted(explained)) >= MAX_BROKEN - 1
 
-    def is_over(self, explained: Collection[Run]) -> bool:
+    def is_over(self, explained: Collection[InstanceRun]) -> bool:
         return len(self.counted(explained)) >= MAX_BROKEN or len(self.breaks) >= MAX_BROKEN_IN_ALL
 
-    def probation_s(self, explained: Collection[Run]) -> float:
+    def probation_s(self, explained: Collection[InstanceRun]) -> float:
         """Return the duration of a trial, seconds.
 
         A request that breaks instances would have broken this one by then, judged by its shortest
@@ -114,16 +114,16 @@ class AvoidList:
     """
 
     def __init__(self) -> None:
-        self._avoided: dict[Run, _Avoided] = {}
+        self._avoided: dict[InstanceRun, _Avoided] = {}
 
-    def note(self, run: Run, now: float) -> None:
+    def note(self, run: InstanceRun, now: float) -> None:
         failures = self._avoided[run].failures + 1 if run in self._avoided else 1
         self._avoided[run] = _Avoided(failures, now + AVOID_BACKOFF.delay_s(failures))
 
-    def clear(self, run: Run) -> None:
+    def clear(self, run: InstanceRun) -> None:
         self._avoided.pop(run, None)
 
-    def names(self, runs: Collection[Run], now: float) -> frozenset[str]:
+    def names(self, runs: Collection[InstanceRun], now: float) -> frozenset[str]:
         """Return the names among ``runs`` to avoid; none if that would be all of them.
 
         When its time is over, an instance is left out of one answer, so that a single request tries

@@ -26,7 +26,7 @@ class DesiredFleet:
     """Share of each cell in the HP pool, 0 for strategies without pools."""
 
 
-class State(StrEnum):
+class MemberState(StrEnum):
     STARTING = "starting"
     """It has yet to generate its first token, or cells cannot reach it at the moment."""
     SERVING = "serving"
@@ -42,7 +42,7 @@ class Member:
     """One instance of the fleet."""
 
     name: str
-    state: State
+    state: MemberState
     pool: Pool
     cell: str
     """Cell that holds its handle (``joined``), else the cell it is assigned to."""
@@ -65,14 +65,18 @@ class Member:
     def serves(self) -> bool:
         """Return whether it may have requests, as a joined member has even while it does not
         answer."""
-        return self.state is State.SERVING or (self.state is State.STARTING and self.joined)
+        return self.state is MemberState.SERVING or (
+            self.state is MemberState.STARTING and self.joined
+        )
 
     @property
     def stays(self) -> bool:
         """Return whether it counts towards the desired number. An outdated one does once it has
         started, even if no cell holds it, as after a restart of the head."""
         is_obsolete = self.outdated and not (self.serves or self.started)
-        return self.state in (State.STARTING, State.SERVING) and not (self.draining or is_obsolete)
+        return self.state in (MemberState.STARTING, MemberState.SERVING) and not (
+            self.draining or is_obsolete
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +238,16 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     outdated = [m for m in fleet.members if m.stays and m.outdated]
     if fleet.cells is None or len(outdated) <= fleet.outdated_ingresses:
         return
-    victim = min(outdated, key=lambda m: (m.state is State.SERVING, m.remaining_tokens))
+    victim = min(outdated, key=lambda m: (m.state is MemberState.SERVING, m.remaining_tokens))
     others = [member for member in fleet.members if member is not victim]
-    if victim.state is State.STARTING:
-        others = [m for m in others if not (m in outdated and m.state is State.STARTING)]
-    if not all(m.stays and m.joined and m.state is State.SERVING for m in others):
+    if victim.state is MemberState.STARTING:
+        others = [m for m in others if not (m in outdated and m.state is MemberState.STARTING)]
+    if not all(m.stays and m.joined and m.state is MemberState.SERVING for m in others):
         return
     reason = "An instance of the current revision replaces it."
     if victim.joined:
         yield Drain(victim.name, victim.cell, reason)
-    elif victim.state is State.STARTING:
+    elif victim.state is MemberState.STARTING:
         yield Stop(victim.name, reason)
 
 
@@ -278,9 +282,9 @@ class _Actions:
 
     def _remove(self) -> Iterator[Action]:
         for member in self.fleet.members:
-            if member.state is State.FAILED:
+            if member.state is MemberState.FAILED:
                 yield Stop(member.name, member.failure)
-            elif member.state is State.STARTING and not (member.joined or member.stays):
+            elif member.state is MemberState.STARTING and not (member.joined or member.stays):
                 yield Stop(member.name, "It does not serve yet and is no longer needed.")
             elif member.draining and member.drained and member.serves:
                 yield Stop(member.name, "It has drained.")

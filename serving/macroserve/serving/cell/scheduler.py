@@ -21,7 +21,7 @@ from macroserve.api.held_prefixes import pack_held, unpack_held
 from macroserve.api.logs import get_logger
 from macroserve.api.messages import AdoptOrder, CellReport, InstanceIdentity, InstanceReport
 from macroserve.core.request import Slo
-from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.attempts import InstanceRun
 from macroserve.core.routing.ledger import CellLedger
 from macroserve.core.routing.prefixes import HeldKey
 from macroserve.core.routing.queue_wait import is_late
@@ -83,7 +83,7 @@ class CellScheduler:
         self._history: collections.deque[tuple[CellView, Mapping[str, int]]] = collections.deque(
             maxlen=RECENT_S
         )
-        self._explained: collections.deque[Run] = collections.deque(maxlen=MAX_EXPLAINED)
+        self._explained: collections.deque[InstanceRun] = collections.deque(maxlen=MAX_EXPLAINED)
         self._utilization = UtilizationMeter()
         self._load = LoadRecorder(clock(), random.Random())
         self._moves: list[messages.PrefixesMoved] = []
@@ -211,7 +211,7 @@ class CellScheduler:
             self._ledger.queue_wait_s,
         )
 
-    def settle(self, route_id: str, explained: tuple[Run, ...] = ()) -> None:
+    def settle(self, route_id: str, explained: tuple[InstanceRun, ...] = ()) -> None:
         """Stop counting an attempt.
 
         explained: see ``messages.Settled``.

@@ -15,7 +15,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
 from macroserve.api.logs import get_logger
-from macroserve.core.routing.attempts import Run
+from macroserve.core.routing.attempts import InstanceRun
 from macroserve.core.routing.overall import OverallScheduler
 from macroserve.core.routing.queue_wait import is_late, share_ahead
 from macroserve.core.status import by_number
@@ -38,7 +38,7 @@ MAX_REMEMBERED = 4096
 class RoutedInstance:
     """An attempt goes to this instance."""
 
-    run: Run
+    run: InstanceRun
     address: str
     cell: str | None
     """Cell that chose it; None when no scheduler could be asked."""
@@ -68,8 +68,8 @@ class CellDirectory:
         self._address = address
         self._connections: dict[str, CellConnection] = {}
         self._last_members: dict[str, tuple[messages.Member, ...]] = {}
-        self._explained: deque[Run] = deque(maxlen=MAX_EXPLAINED)
-        self._draining: dict[Run, bool] = {}  # of lost instances, too
+        self._explained: deque[InstanceRun] = deque(maxlen=MAX_EXPLAINED)
+        self._draining: dict[InstanceRun, bool] = {}  # of lost instances, too
         self._changed = asyncio.Event()
         self._turn = itertools.count()
         self._http = session(keys)
@@ -106,12 +106,12 @@ class CellDirectory:
         return {m.name: m for members in self._last_members.values() for m in members}
 
     @property
-    def explained(self) -> frozenset[Run]:
+    def explained(self) -> frozenset[InstanceRun]:
         """Return the runs of instances that broke because of one known request."""
         told = (run for summary in self.summaries for run in summary.explained)
         return frozenset([*self._explained, *told])
 
-    def is_leaving(self, run: Run) -> bool:
+    def is_leaving(self, run: InstanceRun) -> bool:
         """Return whether the instance drained by its last report."""
         return self._draining.get(run, False)
 
@@ -168,7 +168,7 @@ class CellDirectory:
             answered.add(name)
             if reply.instance is not None:
                 self._overall.note(views[name], request)
-                run = Run(reply.instance, reply.incarnation)
+                run = InstanceRun(reply.instance, reply.incarnation)
                 return RoutedInstance(run, reply.address, name, reply.reason)
         return self._without_scheduler(query, answered)
 
@@ -192,7 +192,7 @@ class CellDirectory:
         return RoutedInstance(member.run, member.address, None, "no_scheduler")
 
     async def settle(
-        self, routed: RoutedInstance, route_id: str, explained: tuple[Run, ...] = ()
+        self, routed: RoutedInstance, route_id: str, explained: tuple[InstanceRun, ...] = ()
     ) -> None:
         """Tell the cell that an attempt is over.
 

@@ -27,7 +27,8 @@ from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.slo_class import SloClass
 from macroserve.engine.tokens import Choice, Put, RefusedError, TokenRequest
 from macroserve.serving.background import BackgroundTasks
-from macroserve.serving.ingress.attempt import (
+from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
+from macroserve.serving.ingress.instance_client import (
     SILENCE_S,
     BrokenError,
     HandedBackError,
@@ -35,7 +36,6 @@ from macroserve.serving.ingress.attempt import (
     SilentError,
     UnreachableError,
 )
-from macroserve.serving.ingress.cell_directory import CellDirectory, RoutedInstance
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.ingress.prefix_keys import prefix_keys
 from macroserve.serving.ingress.request_body import request_body

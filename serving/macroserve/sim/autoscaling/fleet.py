@@ -17,10 +17,10 @@ from macroserve.core.scaling.fleet import (
     Drain,
     Fleet,
     Member,
+    MemberState,
     Migrate,
     Relabel,
     Start,
-    State,
     Stop,
     plan_actions,
 )
@@ -135,13 +135,13 @@ class AutoscaledFleet(CellsRouter):
         )
         return Fleet(members, frozenset(self._ledgers))
 
-    def _state(self, name: str, now: float) -> State:
+    def _state(self, name: str, now: float) -> MemberState:
         start = self._starting.get(name)
         if start is None:
-            return State.SERVING
+            return MemberState.SERVING
         if start.ends_s > now:
-            return State.STARTING
-        return State.FAILED if start.fails else State.SERVING
+            return MemberState.STARTING
+        return MemberState.FAILED if start.fails else MemberState.SERVING
 
     def _remaining_tokens(self) -> Mapping[str, int]:
         views = [view for ledger in self._ledgers.values() for view in ledger.views]

@@ -1,4 +1,4 @@
-"""Attempt a request at one instance: stream its tokens, and classify how a failed attempt ended.
+"""Client of an instance: streams the tokens of a request, and classifies how an attempt failed.
 
 Instances send a frame at least every INTERVAL_S. A path that is silent for SILENCE_S is broken,
 however long the queue may be.
