@@ -130,7 +130,7 @@ def test_hybrid_cache_off_is_off(verdict):
         pytest.param(
             LLAMA | {"architectures": ["MistralForCausalLM"], "model_type": "mistral"},
             {},
-            "does not know the attention of MistralForCausalLM",
+            "does not support the attention of MistralForCausalLM",
             id="unknown-architecture",
         ),
         pytest.param(
