@@ -11,7 +11,7 @@ import yaml
 from openai import OpenAI
 from support.deployment import Up, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 MODEL = "tiny-llama"
 

@@ -168,7 +168,8 @@ def running(folder: Path, document: dict[str, Any], *options: str) -> Iterator[U
     """Ready when entered."""
     up = Up(folder, document, *options)
     try:
-        up.wait_for_line(r"Ready\.")
+        # Three engines start within a minute on an idle machine, within several beside other work.
+        up.wait_for_line(r"Ready\.", timeout_s=280)
         up.wait_for(lambda: len(up.instances()) == document["spec"]["instances"])
         yield up
     finally:
