@@ -57,7 +57,7 @@ async def test_constraint_of_choices_becomes_a_grammar(checks: GrammarChecks) ->
 @pytest.mark.parametrize(
     ("constraint", "says"),
     [
-        ({"json": {"$ref": "#"}}, "no token of this model can begin"),
+        ({"json": {"$ref": "#"}}, "no token of this model can start"),
         ({"grammar": "root ::= "}, "cannot be used"),
         ({"grammar": "root ::= (" + "(" * 5000}, "cannot be used"),
         ({"regex": "(((("}, "cannot be used"),

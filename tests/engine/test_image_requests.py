@@ -209,7 +209,7 @@ async def test_images_that_are_too_large_for_the_model_are_refused(
     assert (await ingress.chat(image(0))).status_code == 200
     answer = await ingress.chat(image(0), n=3)
     assert answer.status_code == 400
-    assert "send fewer or smaller ones" in answer.json()["error"]["message"]
+    assert "send fewer or smaller images" in answer.json()["error"]["message"]
 
 
 async def test_images_beyond_what_an_ingress_keeps_are_refused_until_others_end(

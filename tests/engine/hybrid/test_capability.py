@@ -142,7 +142,7 @@ def test_hybrid_cache_off_is_off(verdict):
         pytest.param(
             LLAMA,
             {"attention_backend": "FLASHINFER"},
-            "does not know attention backend FLASHINFER",
+            "does not support the attention backend FLASHINFER",
             id="backend",
         ),
         pytest.param(
