@@ -136,7 +136,7 @@ def test_hybrid_cache_off_is_off(verdict):
         pytest.param(
             QWEN | {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 128},
             {},
-            "a sliding window",
+            "sliding windows",
             id="sliding-window",
         ),
         pytest.param(
