@@ -117,7 +117,7 @@ def reproduce(
                 reason = "needs --trace FILE"
             raise typer.BadParameter(f"{name!r} {reason}.", param_hint="'--figure'")
     chosen = {name: figures[name] for name in figure or figures}
-    measurements = distinct(each for found in chosen.values() for each in found.measurements())
+    measurements = distinct(each for found in chosen.values() for each in found.measurements)
     seeds = list(dict.fromkeys(seed or [0]))
     cache = ResultCache(out / f"{paper}-measured.jsonl")
     with _progress() as progress:

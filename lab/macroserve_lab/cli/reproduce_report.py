@@ -24,8 +24,8 @@ def tables(paper: str, results: Results) -> RenderableType:
             parts.append(f"{paper}: {name} has curves alone, see the files.\n")
             continue
         parts.append(_table(f"{paper}: {name}", printed))
-        if heading := figure.explanation and _what_differs(printed):
-            parts.append(Padding(f"{heading}: {figure.explanation}", (0, 2, 1, 2)))
+        if heading := figure.note and _what_differs(printed):
+            parts.append(Padding(f"{heading}: {figure.note}", (0, 2, 1, 2)))
     return Group(*parts)
 
 
@@ -56,9 +56,10 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
 
 def write(path: Path, results: Results) -> None:
     documents = [
-        {name: value for name, value in asdict(row).items() if name != "is_summary"}
-        | {"ratio": row.ratio, "explanation": figure.explanation if row.is_off else None}
-        for figure, rows in results.values()
+        {"figure": name}
+        | {key: value for key, value in asdict(row).items() if key != "is_summary"}
+        | {"ratio": row.ratio, "explanation": figure.note if row.is_off else None}
+        for name, (figure, rows) in results.items()
         for row in rows
     ]
     path.write_text(json.dumps(documents, indent=2) + "\n")

@@ -1,25 +1,24 @@
-"""The experiments of papers and of other projects: measurements, setups, and the figures that they
-print."""
+"""The experiments of papers and of other projects: setups, measurements, and tables of claims."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from macroserve.workload.trace import TimeUnit, Trace, read_trace
-from macroserve_lab.papers import (
-    aptserve,
-    ascendra,
-    autoscaling,
-    econoserve,
-    ecoserve,
-    prefixes,
-    unified,
-)
+from macroserve_lab.papers.aptserve import figures as aptserve
+from macroserve_lab.papers.ascendra import figures as ascendra
+from macroserve_lab.papers.autoscaling import figures as autoscaling
+from macroserve_lab.papers.claims import figures as claims
+from macroserve_lab.papers.econoserve import figures as econoserve
+from macroserve_lab.papers.ecoserve import figures as ecoserve
 from macroserve_lab.papers.figure import Figure
+from macroserve_lab.papers.prefixes import figures as prefixes
+from macroserve_lab.papers.unified import figures as unified
 
 PAPERS: Mapping[str, Mapping[str, Figure]] = {
     "aptserve": aptserve.FIGURES,
     "ascendra": ascendra.FIGURES,
     "autoscaling": autoscaling.FIGURES,
+    "claims": claims.FIGURES,
     "econoserve": econoserve.FIGURES,
     "ecoserve": ecoserve.FIGURES,
     "prefixes": prefixes.FIGURES,

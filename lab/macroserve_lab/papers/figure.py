@@ -1,24 +1,27 @@
-"""Figures of a paper: rows beside the paper's own, and panels to look at."""
+"""Figures of a paper as tables: measurements, claims about them, plots, and one renderer."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
 
-from macroserve_lab.papers.measurements import Curve, Measurement, Values
+from macroserve_lab.papers.measurements import Measurement, Values
 
 OFF = 0.3
 
 Line = Sequence[tuple[float, float]]
+Quantity = Callable[[Values], float]
+"""A figure that is computed from measured values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row compares one value of a paper with ours; ``paper`` is None where the paper prints none.
+    """One value of a paper next to ours; ``paper`` is None where the paper prints none.
 
-    is_summary: whether the row sums up other rows, or is one of few, so that it is shown although
-        no paper prints it.
+    is_summary: whether the row sums up others, or is one of few, and is shown although no paper
+        prints it.
     """
 
-    figure: str
     case: str
     strategy: str
     metric: str
@@ -37,8 +40,28 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """A row whose value is not measured yet.
+
+    strategy: text, or a function where the text depends on what is measured.
+    """
+
+    case: str
+    strategy: str | Callable[[Values], str]
+    metric: str
+    ours: Quantity
+    paper: float | None = None
+    is_summary: bool = False
+
+    def row(self, values: Values) -> Row:
+        strategy = self.strategy if isinstance(self.strategy, str) else self.strategy(values)
+        ours = self.ours(values)
+        return Row(self.case, strategy, self.metric, ours, self.paper, self.is_summary)
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel is one plot of a figure.
+    """One plot of a figure.
 
     lines: points of each line, by its name.
     is_share: whether y is a share, shown in percent.
@@ -53,31 +76,34 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure is a set of measurements and the ways to show them.
+    """A table of a paper's figure, and its plots.
 
-    measurements: the measurements that the figure needs.
-    rows: function that returns the paper's values beside those measured.
-    explanation: why the model's rows differ that are off, or that the paper only plots.
-    panels: function that returns the plots of the figure.
+    measurements: measurements that the table and the plots need.
+    note: why rows differ that are off, or that the paper only plots.
     """
 
-    measurements: Callable[[], list[Measurement]]
-    rows: Callable[[Values], list[Row]]
-    explanation: str = ""
-    panels: Callable[[Values], list[Panel]] = lambda values: []
+    measurements: Collection[Measurement]
+    table: Sequence[Claim]
+    plots: Sequence[Callable[[Values], Sequence[Panel]]] = ()
+    note: str = ""
+
+    def rows(self, values: Values) -> list[Row]:
+        return [claim.row(values) for claim in self.table]
+
+    def panels(self, values: Values) -> list[Panel]:
+        return [panel for plot in self.plots for panel in plot(values)]
 
 
-def curve_rows(
-    figure: str, curves: Mapping[str, Curve], values: Values, case: str = ""
-) -> list[Row]:
-    """Return a row for each point.
+def annotated(module: str, figures: Mapping[str, Figure]) -> dict[str, Figure]:
+    """Return the figures with their notes, the sections of ``notes.md`` next to ``module``."""
+    package = module.rpartition(".")[0]
+    text = files(package).joinpath("notes.md").read_text()
+    _, *sections = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    notes = dict(zip(sections[::2], map(_one_line, sections[1::2]), strict=True))
+    if unknown := notes.keys() - figures.keys():
+        raise ValueError(f"{package}/notes.md has notes on unknown figures: {sorted(unknown)}")
+    return {name: replace(figure, note=notes.get(name, "")) for name, figure in figures.items()}
 
-    curves: curve by strategy.
-    case: name of the case, if there are several.
-    """
-    prefix = f"{case}, " if case else ""
-    return [
-        Row(figure, f"{prefix}{rate:g} requests/s", name, curve.metric.value, value)
-        for name, curve in curves.items()
-        for rate, value in curve.line(values)
-    ]
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

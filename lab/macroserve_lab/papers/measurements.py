@@ -1,9 +1,9 @@
-"""Measurements of the experiments. Each returns values by keys of its own."""
+"""Measurements of experiments: frozen values that return measured figures by key."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from math import ceil
 from statistics import mean
 from typing import Protocol
@@ -30,9 +30,13 @@ rate."""
 PERCENTS = (1, *range(5, 100, 5), 99)
 
 
+def point(key: str, of: str) -> str:
+    """Return the key of one value of a measurement; of its only value where ``of`` is empty."""
+    return f"{key}, {of}" if of else key
+
+
 class Measurement(Protocol):
-    """A measurement is a frozen dataclass, so that its repr holds everything that decides its
-    values."""
+    """A frozen dataclass, whose repr holds everything that decides its values."""
 
     @property
     def key(self) -> str: ...
@@ -42,8 +46,8 @@ class Measurement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """The measurement is the highest rate, in requests per second, at which ``level`` is attained
-    over ``duration_s``."""
+    """The highest rate, in requests per second, at which ``level`` is attained over
+    ``duration_s``."""
 
     key: str
     experiment: Experiment
@@ -65,7 +69,7 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True)
 class CloserLook:
-    """The measurement is a goodput, and at that rate the attainment and the waiting times."""
+    """A goodput, and at that rate the values of ``LOOKED_AT``."""
 
     goodput: Goodput
 
@@ -77,19 +81,15 @@ class CloserLook:
         held = self.goodput.measure(seed)
         outcome = self.goodput.served(held, seed, AT_END)
         found = (*outcome.by_size, outcome.longest_wait_s)
-        return {**held, **dict(zip(map(self._point, LOOKED_AT), found, strict=True))}
-
-    def metrics(self, values: Values) -> Values:
-        """Return the figures of a run, by the names of ``LOOKED_AT``."""
-        return {metric: values[self._point(metric)] for metric in LOOKED_AT}
-
-    def _point(self, metric: str) -> str:
-        return f"{self.key}, {metric}"
+        return {
+            **held,
+            **{point(self.key, of): value for of, value in zip(LOOKED_AT, found, strict=True)},
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The measurement is the share of requests within the targets at a rate."""
+    """The share of requests within the targets at a rate."""
 
     key: str
     experiment: Experiment
@@ -103,8 +103,8 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class RateAtLatency:
-    """The measurement is the highest rate, in requests per second, at which the mean normalized
-    latency of all requests, late or not, stays within a limit."""
+    """The highest rate, in requests per second, at which the mean normalized latency of all
+    requests, late or not, stays within a limit."""
 
     key: str
     experiment: Experiment
@@ -132,7 +132,7 @@ Search = Goodput | RateAtLatency
 
 @dataclass(frozen=True, slots=True)
 class BestOf:
-    """The measurement is the highest rate that any of the searches finds.
+    """The highest rate that any of the searches finds.
 
     The first search is carried out whole. Of each other search only so much is carried out as shows
     whether it finds more than those before it; if not, its own key has the value 0.
@@ -140,6 +140,10 @@ class BestOf:
 
     key: str
     searches: tuple[Search, ...]
+
+    @property
+    def lowest(self) -> float:
+        return self.searches[0].lowest
 
     def measure(self, seed: int) -> Values:
         best, found = 0.0, {}
@@ -155,8 +159,7 @@ class BestOf:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The measurement is the rate, in requests per second, at which the devices end requests at
-    most.
+    """The highest rate, in requests per second, at which the devices finish requests.
 
     The rate is raised until queues grow without end; far beyond, fewer requests would end again, as
     those that do not fit are begun in vain.
@@ -190,7 +193,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class FewestInstances:
-    """The measurement is the smallest number of instances that holds another goodput.
+    """The smallest number of instances that holds another goodput.
 
     goodput: the other goodput.
     experiments: experiments with 1, 2, ... instances. Where none of them holds the goodput, the
@@ -215,7 +218,7 @@ class FewestInstances:
         return {**held, self.key: 1 + bisect_left(self.experiments, True, key=holds)}
 
 
-class Metric(Enum):
+class Metric(StrEnum):
     ATTAINMENT = "attainment"
     NORMALISED_LATENCY = "normalised latency in s"
     COMPLETION = "completion time in s"
@@ -256,7 +259,7 @@ class Metric(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The measurement is a metric over the rate, requests per second."""
+    """A metric over the rate, requests per second."""
 
     key: str
     experiment: Experiment
@@ -273,19 +276,19 @@ class Curve:
                 seed=seed,
                 stop=WHEN_DECIDED if self.metric is Metric.ATTAINMENT else AT_END,
             )
-            values[self._point(rate)] = self.metric.of(outcome)
+            values[self.point(rate)] = self.metric.of(outcome)
         return values
 
     def line(self, values: Values) -> list[tuple[float, float]]:
-        return [(rate, values[self._point(rate)]) for rate in self.rates]
+        return [(rate, values[self.point(rate)]) for rate in self.rates]
 
-    def _point(self, rate: float) -> str:
+    def point(self, rate: float) -> str:
         return f"{self.key} at {rate:g} requests/s"
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The measurement is several metrics of one run, whose rate is in requests per second."""
+    """Several metrics of one run, whose rate is in requests per second."""
 
     key: str
     experiment: Experiment
@@ -295,15 +298,12 @@ class Served:
 
     def measure(self, seed: int) -> Values:
         outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, stop=AT_END)
-        return {self.point(metric): metric.of(outcome) for metric in self.metrics}
-
-    def point(self, metric: Metric) -> str:
-        return f"{self.key}, {metric.value}"
+        return {point(self.key, metric): metric.of(outcome) for metric in self.metrics}
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """The measurement is the distribution of latencies at a rate, and the attainment there."""
+    """The distribution of latencies at a rate, and the attainment there."""
 
     key: str
     experiment: Experiment
@@ -313,33 +313,21 @@ class Percentiles:
     def measure(self, seed: int) -> Values:
         outcome = self.experiment.serve(self.rate, self.duration_s, seed=seed, stop=AT_END)
         found = {
-            self._point(name, percent): _percentile(outcome.results, of, percent)
+            point(self.key, f"{name} p{percent}"): _percentile(outcome.results, of, percent)
             for name, of in _LATENCIES.items()
             for percent in PERCENTS
         }
-        return {**found, self._attainment: outcome.attainment}
-
-    def attainment(self, values: Values) -> float:
-        return values[self._attainment]
-
-    def percentile(self, latency: str, percent: int, values: Values) -> float:
-        """Return a percentile of a latency (see ``line``) in seconds; ``percent`` is one of
-        ``PERCENTS``."""
-        return values[self._point(latency, percent)]
+        return {**found, point(self.key, "attainment"): outcome.attainment}
 
     def line(self, latency: str, values: Values) -> list[tuple[float, float]]:
         """Return the points of a distribution: seconds, and the share of the requests below them.
 
         latency: 'TTFT', 'TPOT' or 'P99 TBT', the 99th percentile of a request's gaps.
         """
-        return [(self.percentile(latency, percent, values), percent / 100) for percent in PERCENTS]
-
-    @property
-    def _attainment(self) -> str:
-        return f"{self.key}, attainment"
-
-    def _point(self, name: str, percent: int) -> str:
-        return f"{self.key}, {name} p{percent}"
+        return [
+            (values[point(self.key, f"{latency} p{percent}")], percent / 100)
+            for percent in PERCENTS
+        ]
 
 
 _LATENCIES: Mapping[str, Callable[[RequestResult], float]] = {

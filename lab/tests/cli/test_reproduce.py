@@ -10,27 +10,26 @@ from typer.testing import CliRunner
 import macroserve_lab.papers as papers
 from macroserve.workload.trace import Trace
 from macroserve_lab.cli import reproduce as command
-from macroserve_lab.papers.figure import Figure, Row
+from macroserve_lab.papers.figure import Claim, Figure
 from macroserve_lab.papers.measurements import Attainment
 
-SMALL = Figure(
-    lambda: [Attainment("calm", EXPERIMENT, 2.0, 2.0)],
-    lambda values: [
-        Row("small", "calm", "vllm", "attainment", values["calm"], 0.5),
-        Row("small", "only ours", "vllm", "attainment", values["calm"]),
-        Row("small", "close", "vllm", "attainment", values["calm"], 1.2),
-        Row("small", "none in the paper", "vllm", "attainment", values["calm"], 0.0),
-    ],
-    "it is small",
-)
 
-CURVES = Figure(
-    list,
-    lambda values: [Row("curves", "all", "vllm", "times", 2.0, is_summary=True)],
-    "it rises later",
+def calm(case: str, paper: float | None = None) -> Claim:
+    return Claim(case, "vllm", "attainment", lambda values: values["calm"], paper)
+
+
+def twice(paper: float | None = None) -> Claim:
+    return Claim("all", "vllm", "times", lambda _: 2.0, paper, is_summary=paper is None)
+
+
+SMALL = Figure(
+    [Attainment("calm", EXPERIMENT, 2.0, 2.0)],
+    [calm("calm", 0.5), calm("only ours"), calm("close", 1.2), calm("none in the paper", 0.0)],
+    note="it is small",
 )
-CLOSE = Figure(list, lambda values: [Row("close", "all", "vllm", "times", 2.0, 2.1)], "it is not")
-EMPTY = Figure(list, lambda values: [Row("empty", "nothing", "vllm", "attainment", 0.0)])
+CURVES = Figure([], [twice()], note="it rises later")
+CLOSE = Figure([], [twice(2.1)], note="it is not")
+EMPTY = Figure([], [Claim("nothing", "vllm", "attainment", lambda _: 0.0)])
 
 
 TRACE_ROW = {"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [1]}
@@ -38,9 +37,7 @@ TRACE_ROW = {"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": 
 
 def recorded(trace: Trace) -> Figure:
     number = len(trace.rows)
-    return Figure(
-        list, lambda values: [Row("mooncake", "all", "vllm", "rows", number, is_summary=True)]
-    )
+    return Figure([], [Claim("all", "vllm", "rows", lambda _: number, is_summary=True)])
 
 
 @pytest.fixture

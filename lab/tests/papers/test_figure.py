@@ -18,5 +18,5 @@ from macroserve_lab.papers.figure import Row
     ],
 )
 def test_row_without_a_figure_of_the_paper_has_no_ratio(ours, paper, ratio, is_off):
-    row = Row("f", "c", "s", "m", ours, paper)
+    row = Row("c", "s", "m", ours, paper)
     assert (row.ratio, row.is_off) == (ratio, is_off)

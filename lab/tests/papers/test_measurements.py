@@ -8,6 +8,7 @@ from support.experiment import EXPERIMENT
 from macroserve.core.request import Slo
 from macroserve.sim.results import AT_END
 from macroserve_lab.papers.measurements import (
+    LOOKED_AT,
     BestOf,
     Ceiling,
     CloserLook,
@@ -49,12 +50,12 @@ def test_percentiles_are_over_all_counted_requests():
     values = measured.measure(seed=0)
     outcome = PATIENT.serve(4.0, 10.0, stop=AT_END)
     results = outcome.results
-    assert measured.attainment(values) == outcome.attainment
+    assert values["p, attainment"] == outcome.attainment
     for name, times in (("TTFT", "wait_s"), ("TPOT", "tpot_s"), ("P99 TBT", "tbt_s")):
         line = measured.line(name, values)
         assert line == sorted(line)
         (median,) = [at_s for at_s, share in line if share == 0.5]
-        assert measured.percentile(name, 50, values) == median
+        assert values[f"p, {name} p50"] == median
         taken = [getattr(result, times) for result in results]
         assert sum(each <= median for each in taken) >= len(taken) / 2
         assert sum(each < median for each in taken) < len(taken) / 2
@@ -106,6 +107,6 @@ def test_closer_look_is_taken_at_the_goodput():
     outcome = EXPERIMENT.serve(rate, 10.0, stop=AT_END)
     values = look.measure(seed=0)
     assert values["c"] == rate
-    found = look.metrics(values)
-    assert list(found.values()) == [*outcome.by_size, outcome.longest_wait_s]
+    found = [values[f"c, {of}"] for of in LOOKED_AT]
+    assert found == [*outcome.by_size, outcome.longest_wait_s]
     assert sum(outcome.by_size) / 4 == pytest.approx(outcome.attainment, abs=0.02)

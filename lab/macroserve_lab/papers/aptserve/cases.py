@@ -93,10 +93,6 @@ def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> E
         host=chosen.host,
     )
     scenario = Scenario(
-        cluster,
-        chosen.strategy,
-        Slo(ttft_s, tbt_s, tbt_s),
-        as_aptserve,
-        tuning=chosen.tuning,
+        cluster, chosen.strategy, Slo(ttft_s, tbt_s, tbt_s), as_aptserve, tuning=chosen.tuning
     )
     return Experiment(scenario, WORKLOADS[SETS[name]], variation)

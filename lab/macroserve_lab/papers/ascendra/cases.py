@@ -21,7 +21,7 @@ LOWEST = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case is a model of table 2 on a data set, with their targets."""
+    """A model of table 2 on a data set, with their targets."""
 
     model: str
     workload: str
@@ -77,8 +77,3 @@ def goodput(key: str, experiment: Experiment) -> Goodput:
     """Return the measurement of the rate at which nine in ten of `experiment`'s requests are in
     time."""
     return Goodput(key, experiment, LEVEL, DURATION_S, LOWEST)
-
-
-def percent(ours: float, theirs: float) -> float:
-    """Return by how many percent the rate `ours` exceeds `theirs`."""
-    return 100 * (ours / max(theirs, LOWEST) - 1)

@@ -14,14 +14,14 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 4000, 1000
 
 
 class ChangingLoad(Protocol):
-    """A changing load is a frozen dataclass, so that its repr holds all that decides it."""
+    """A frozen dataclass, whose repr holds everything that decides its arrivals."""
 
     def arrivals(self, seed: int) -> list[Arrival]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The rate is constant in each stage, and the gaps between requests are equal.
+    """Stages of a constant rate each, with equal gaps between requests.
 
     stages: (requests per second, seconds) of each stage.
     """
@@ -46,8 +46,8 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """Bursts of requests come at random times, as in BurstGPT: calm and busy times follow each
-    other, each of an exponential length, and gaps are gamma distributed in both.
+    """Bursts at random times, as in BurstGPT: calm and busy times follow each other, each of an
+    exponential length, and gaps are gamma distributed in both.
 
     calm: (requests per second, mean seconds) of the calm times.
     busy: the same of the busy times.
@@ -74,7 +74,7 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recorded load is replayed ``speed`` times as fast."""
+    """A recorded load, replayed ``speed`` times as fast."""
 
     trace: Trace
     speed: float

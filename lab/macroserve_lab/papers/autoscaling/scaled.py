@@ -1,4 +1,4 @@
-"""The measurement of an autoscaled fleet under a load whose rate changes."""
+"""An autoscaled fleet under a load whose rate changes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from macroserve.sim.hardware.links import NVLINK_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve_lab.papers.autoscaling.loads import ChangingLoad
-from macroserve_lab.papers.figure import Panel, Row
-from macroserve_lab.papers.measurements import Values
+from macroserve_lab.papers.figure import Panel
+from macroserve_lab.papers.measurements import Values, point
 
 START_S = 100.0
 """Time of a start in llm-d's benchmark, seconds."""
@@ -58,7 +58,7 @@ def fleet(
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """The measurement is an autoscaled fleet under a load."""
+    """An autoscaled fleet under a load."""
 
     key: str
     fleet: AutoscaledScenario
@@ -75,38 +75,24 @@ class Scaled:
             timeline.num_flaps,
             timeline.num_failed,
         )
-        found = {self._point(name): value for name, value in zip(METRICS, figures, strict=True)}
+        found = {point(self.key, name): value for name, value in zip(METRICS, figures, strict=True)}
         for index in range(int(timeline.end_s / EVERY_S) + 1):
             at_s = EVERY_S * index
             moment = _at(timeline.moments, at_s)
-            found[self._point(f"wanted at {at_s:g} s")] = moment.wanted
-            found[self._point(f"serving at {at_s:g} s")] = moment.ready
+            found[point(self.key, f"wanted at {at_s:g} s")] = moment.wanted
+            found[point(self.key, f"serving at {at_s:g} s")] = moment.ready
         return found
-
-    def value(self, metric: str, values: Values) -> float:
-        """Return a figure, by its name in ``METRICS``."""
-        return values[self._point(metric)]
 
     def line(self, name: str, values: Values) -> list[tuple[float, float]]:
         """Return the instances by seconds; ``name`` is 'wanted' or 'serving'."""
         points: list[tuple[float, float]] = []
-        while (key := self._point(f"{name} at {EVERY_S * len(points):g} s")) in values:
+        while (key := point(self.key, f"{name} at {EVERY_S * len(points):g} s")) in values:
             points.append((EVERY_S * len(points), values[key]))
         return points
-
-    def rows(self, figure: str, case: str, values: Values) -> list[Row]:
-        """Return a row for each metric."""
-        return [
-            Row(figure, case, "unified", metric, self.value(metric, values), is_summary=True)
-            for metric in METRICS
-        ]
 
     def panel(self, title: str, values: Values) -> Panel:
         lines = {name: self.line(name, values) for name in ("wanted", "serving")}
         return Panel(title, "time in s", "instances", lines)
-
-    def _point(self, name: str) -> str:
-        return f"{self.key}, {name}"
 
 
 def rates(arrivals_s: Iterable[float], every_s: float = EVERY_S) -> list[tuple[float, float]]:

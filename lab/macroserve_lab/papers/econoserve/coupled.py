@@ -24,11 +24,7 @@ def multires_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     num_begun = sum([seq.num_to_prefill for seq in inputs.running.prefilling.values()])
     blocks, waiting = inputs.running.blocks, _ready(inputs)
     demands = list(
-        zip(
-            [seq.num_to_prefill for seq in waiting],
-            admission.reservations(waiting),
-            strict=True,
-        )
+        zip([seq.num_to_prefill for seq in waiting], admission.reservations(waiting), strict=True)
     )
     order = nearest(
         demands, (num_tokens - num_begun, blocks.free), (forward_size, blocks.num_blocks)

@@ -38,11 +38,7 @@ CLUSTERS = (
     Cluster("A800", A800, 16, {"Llama-30B": 2, "CodeLlama-34B": 2, "Qwen2-72B": 4}, ROCE_25G),
 )
 MODELS = ("Llama-30B", "CodeLlama-34B", "Qwen2-72B")
-SLOS = {
-    "Alpaca-gpt4": Slo(1.0, 0.1),
-    "ShareGPT": Slo(5.0, 0.1),
-    "LongBench": Slo(15.0, 0.1),
-}
+SLOS = {"Alpaca-gpt4": Slo(1.0, 0.1), "ShareGPT": Slo(5.0, 0.1), "LongBench": Slo(15.0, 0.1)}
 LEVELS = {"P90": 0.9, "P50": 0.5, "P99": 0.99}
 DURATION_S = {"Alpaca-gpt4": 60.0, "ShareGPT": 90.0, "LongBench": 180.0}
 LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
@@ -58,10 +54,7 @@ BY_PERCENTILE = "ecoserve, tenth percentile"
 take. The paper takes the mean of the saved times, by which short responses miss their pace."""
 VARIANTS: dict[str, tuple[Strategy, SloRule]] = {
     **{name: (strategy(name), as_ecoserve) for name in STRATEGY_NAMES},
-    BY_PERCENTILE: (
-        replace(STRATEGIES["ecoserve"], mean_slack=False),
-        as_ecoserve,
-    ),
+    BY_PERCENTILE: (replace(STRATEGIES["ecoserve"], mean_slack=False), as_ecoserve),
     "ecoserve, as a client counts": (STRATEGIES["ecoserve"], as_client),
     "unified": (STRATEGIES["unified"], as_client),
 }

@@ -1,6 +1,6 @@
 """The papers' own benchmarks, under any strategy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -12,9 +12,9 @@ from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.aptserve import cases as aptserve
 from macroserve_lab.papers.ascendra import cases as ascendra
 from macroserve_lab.papers.econoserve import cases as econoserve
-from macroserve_lab.papers.econoserve.rate import LATENCY_S
+from macroserve_lab.papers.econoserve.figures import LATENCY_S
 from macroserve_lab.papers.ecoserve import cases as ecoserve
-from macroserve_lab.papers.figure import Row
+from macroserve_lab.papers.figure import Claim, Quantity
 from macroserve_lab.papers.measurements import (
     BestOf,
     Goodput,
@@ -23,6 +23,7 @@ from macroserve_lab.papers.measurements import (
     Search,
     Values,
 )
+from macroserve_lab.papers.sweep import Pool, reading
 
 DURATION_S = 600.0
 
@@ -41,7 +42,7 @@ DROPPING = "unified, late ones refused"
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark is one case of a paper.
+    """One case of a paper.
 
     own: the paper's strategy.
     experiment: an experiment with any strategy; EconoServe's predictor of lengths is part of it.
@@ -74,6 +75,10 @@ class Benchmark:
         names = sorted(others, key=lambda name: name != self.own)
         searches = [self.search(name, others[name]) for name in names]
         return BestOf(self.key(BEST_OTHER), tuple(searches))
+
+    def named_best(self, values: Values) -> str:
+        winner = self.best_other().winner(values).key.removeprefix(self.key(""))
+        return f"{BEST_OTHER}: {winner}"
 
     def measurements(self) -> list[Measurement]:
         """Return the measurements of ``unified``, of every paper's baseline, and of the best of all
@@ -175,27 +180,35 @@ def measurements(benchmarks: Sequence[Benchmark]) -> list[Measurement]:
     return [measured for benchmark in benchmarks for measured in benchmark.measurements()]
 
 
-def gains(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
+def gains(benchmarks: Sequence[Benchmark]) -> list[Claim]:
     """Return the gains of ``unified`` over each paper's strategy, over the best of all others and
     over vLLM: the mean of a paper's cases, and the worst of them."""
 
-    def over(benchmark: Benchmark, variant: str) -> float:
-        ours, theirs = (
-            max(values[benchmark.key(name)], benchmark.lowest) for name in (UNIFIED, variant)
+    def over(
+        cases: Sequence[Benchmark], key_of: Callable[[Benchmark], str], pool: Pool
+    ) -> Quantity:
+        pairs = [(case.key(UNIFIED), key_of(case), case.lowest) for case in cases]
+        return lambda values: pool(
+            max(values[ours], lowest) / max(values[theirs], lowest)
+            for ours, theirs, lowest in pairs
         )
-        return ours / theirs
 
-    rows: list[Row] = []
-    for group, cases in _groups(benchmarks).items():
-        for told, gains in (
-            ("its own strategy", [over(case, case.own) for case in cases]),
-            (BEST_OTHER, [over(case, BEST_OTHER) for case in cases]),
-            (BASELINE, [over(case, ALONE) for case in cases]),
-        ):
-            for kind, ours in (("mean", mean(gains)), ("worst case", min(gains))):
-                case, strategy = f"{group}, {kind}", f"{UNIFIED} over {told}"
-                rows.append(Row(figure, case, strategy, "times", ours, is_summary=True))
-    return rows
+    return [
+        Claim(
+            f"{group}, {kind}",
+            f"{UNIFIED} over {name}",
+            "times",
+            over(cases, key_of, pool),
+            is_summary=True,
+        )
+        for group, cases in _groups(benchmarks).items()
+        for name, key_of in (
+            ("its own strategy", lambda case: case.key(case.own)),
+            (BEST_OTHER, lambda case: case.key(BEST_OTHER)),
+            (BASELINE, lambda case: case.key(ALONE)),
+        )
+        for kind, pool in (("mean", mean), ("worst case", min))
+    ]
 
 
 def _groups(benchmarks: Sequence[Benchmark]) -> Mapping[str, Sequence[Benchmark]]:
@@ -209,22 +222,26 @@ def _groups(benchmarks: Sequence[Benchmark]) -> Mapping[str, Sequence[Benchmark]
     return groups
 
 
-def rates(figure: str, benchmarks: Sequence[Benchmark], values: Values) -> list[Row]:
+def rates(benchmarks: Sequence[Benchmark]) -> list[Claim]:
     """Return the rates held, with the name of the best other strategy in its row."""
-    rows: list[Row] = []
+    found: list[Claim] = []
     for benchmark in benchmarks:
-        winner = benchmark.best_other().winner(values).key.removeprefix(benchmark.key(""))
-        named = {
+        named: dict[str, str | Callable[[Values], str]] = {
             UNIFIED: UNIFIED,
             DROPPING: DROPPING,
             benchmark.own: benchmark.own,
             ALONE: BASELINE,
-            BEST_OTHER: f"{BEST_OTHER}: {winner}",
+            BEST_OTHER: benchmark.named_best,
         }
-        case = f"{benchmark.paper}, {benchmark.name}"
-        rows += [
-            Row(figure, case, name, "requests/s", values[key])
+        if benchmark.limit_s is not None:
+            del named[DROPPING]
+        found += [
+            Claim(
+                f"{benchmark.paper}, {benchmark.name}",
+                name,
+                "requests/s",
+                reading(benchmark.key(variant)),
+            )
             for variant, name in named.items()
-            if (key := benchmark.key(variant)) in values
         ]
-    return rows
+    return found

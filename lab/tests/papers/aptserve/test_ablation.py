@@ -1,11 +1,11 @@
 """Apt-Serve's ablation: the cells of both tables."""
 
-from macroserve_lab.papers.aptserve import ablation
+from macroserve_lab.papers.aptserve import figures
 
 
 def test_aptserve_ablation_has_all_cells_of_both_tables():
-    values = {each.key: 0.5 for each in ablation.measurements()}
-    rows = ablation.rows(values)
+    values = {each.key: 0.5 for each in figures.ABLATION.measurements}
+    rows = figures.ABLATION.rows(values)
     printed = [row for row in rows if row.paper is not None]
     assert len(printed) == 12 * 3
     first = printed[0]

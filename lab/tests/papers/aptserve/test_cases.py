@@ -4,11 +4,11 @@ import pytest
 
 from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.results import as_aptserve
-from macroserve_lab.papers.aptserve import ablation, cases, throughput
+from macroserve_lab.papers.aptserve import cases, figures
 
 
 def test_aptserve_measurements_judge_as_the_paper_and_fit_the_devices():
-    measured = [*throughput.measurements(), *ablation.measurements()]
+    measured = [*figures.THROUGHPUT.measurements, *figures.ABLATION.measurements]
     keys = [each.key for each in measured]
     assert len(keys) == len(set(keys))
     for each in measured:
@@ -23,7 +23,7 @@ def test_aptserve_measurements_judge_as_the_paper_and_fit_the_devices():
 
 def test_aptserve_engine_takes_the_time_that_the_paper_gives():
     """Section 6.6: about 120 ms for a decode iteration of 50 requests."""
-    experiment = ablation.measurements()[0].experiment
+    experiment = next(iter(figures.CELLS.values())).experiment
     cluster = experiment.scenario.cluster
     step = StepTime(cluster.shape, cluster.device, cluster.link, cases.PAPERS_HOST)
     assert step.seconds([], 50, 50 * 250) == pytest.approx(0.12, rel=0.05)

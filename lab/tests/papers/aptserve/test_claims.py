@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 
 from macroserve.core.tuning import Tuning
-from macroserve_lab.papers.aptserve import burstiness, ultra_long
+from macroserve_lab.papers.aptserve import figures
 from macroserve_lab.papers.aptserve.cases import BASELINES, DECAYED, experiment
-from macroserve_lab.papers.measurements import Percentiles
+from macroserve_lab.papers.measurements import Percentiles, point
 
 BEYOND = {"ShareGPT": (3.0, 40.0), "HumanEval": (16.0, 15.0), "LongBench": (2.0, 40.0)}
 """Rates beyond what the baselines hold, requests/s, and seconds of them."""
@@ -72,10 +72,10 @@ def test_size_of_a_chunk_decides_whether_long_prompts_gain_by_chunks() -> None:
 @pytest.mark.parametrize("name", BEYOND)
 def test_aptserve_attains_more_than_each_baseline_of_bursty_arrivals(name: str) -> None:
     """Figure 9, section 6.4."""
-    rate = burstiness.RATES[name]
+    rate = figures.BURSTY_RATES[name]
     ours, *others = (
         experiment("OPT-13B", name, variant, 10.0).serve(rate, 400 / rate).attainment
-        for variant in ("aptserve", *burstiness.BASELINES)
+        for variant in ("aptserve", *figures.BURSTY_BASELINES)
     )
     assert ours > max(others) + 0.1
 
@@ -84,7 +84,7 @@ def test_gap_to_sarathi_widens_with_bursts_below_what_memory_holds() -> None:
     """Figure 9, section 6.4, at a rate that the devices of this project's model hold."""
     gaps = [
         ours - theirs
-        for variation in burstiness.VARIATIONS
+        for variation in figures.VARIATIONS
         for ours, theirs in [
             [
                 experiment("OPT-13B", "ShareGPT", variant, variation).serve(2.0, 300.0).attainment
@@ -104,30 +104,32 @@ def test_decay_of_late_values_shortens_the_tail_and_attains_more_than_fcfs() -> 
         for variant in variants
     ]
     fcfs, decayed, original = [(spread, spread.measure(seed=0)) for spread in spreads]
-    attained = [spread.attainment(values) for spread, values in (fcfs, decayed, original)]
+    attained = [
+        values[point(spread.key, "attainment")] for spread, values in (fcfs, decayed, original)
+    ]
     assert attained[0] + 0.1 < attained[1] < attained[2] - 0.1
-    tails_s = [spread.percentile("TTFT", 99, values) for spread, values in (decayed, original)]
+    tails_s = [values[point(spread.key, "TTFT p99")] for spread, values in (decayed, original)]
     assert tails_s[0] < tails_s[1] / 2
 
 
-@pytest.mark.parametrize("model", ultra_long.SHAPES)
+@pytest.mark.parametrize("model", figures.SHAPES)
 @pytest.mark.parametrize("name", ["Arxiv", "BookCorpus, 24k"])
 def test_aptserve_attains_more_of_long_contexts(model: str, name: str) -> None:
     """Figure 12, section 6.7."""
     rate = {"Arxiv": 3.0, "BookCorpus, 24k": 1.5}[name]
     theirs, ours = (
-        ultra_long.experiment(ultra_long.SHAPES[model], name, variant).serve(rate, 120.0)
-        for variant in ultra_long.COMPARED
+        figures.long_experiment(figures.SHAPES[model], name, variant).serve(rate, 120.0)
+        for variant in figures.LONG_COMPARED
     )
     assert ours.attainment > theirs.attainment + 0.1
 
 
 def test_time_of_a_long_prompt_decides_whether_tokens_are_late() -> None:
     """Section 6.7 has hardly 60 % at 0.5 requests/s of BookCorpus, under either system."""
-    shape, name, rate, _ = (ultra_long.SHAPES["Yi-6B"], *ultra_long.BOUND[1:])
-    for variant in ultra_long.COMPARED:
+    shape, name, rate, _ = (figures.SHAPES["Yi-6B"], *figures.BOUND[1:])
+    for variant in figures.LONG_COMPARED:
         attained = [
-            ultra_long.experiment(shape, name, variant, ranks).serve(rate, 180.0).attainment
+            figures.long_experiment(shape, name, variant, ranks).serve(rate, 180.0).attainment
             for ranks in (4, 1)
         ]
         assert attained[1] < 0.6 < attained[0]

@@ -4,26 +4,25 @@ import pytest
 
 from macroserve.sim.results import as_aptserve
 from macroserve.workload.datasets import WORKLOADS
-from macroserve_lab.papers.aptserve import ultra_long
-from macroserve_lab.papers.aptserve.ultra_long import CURVES, RANKS, SHAPES
+from macroserve_lab.papers.aptserve import figures
+from macroserve_lab.papers.aptserve.figures import LONG, LONG_RANKS, SHAPES
 
 
 def test_ultra_long_contexts_fit_the_engines():
     """Section 6.7: 1, 2 and 4 devices, so that at least ten requests fit a batch."""
-    assert RANKS == {"WikiText": 1, "Arxiv": 2, "BookCorpus, 24k": 4}
-    for (_, name), curves in CURVES.items():
+    assert LONG_RANKS == {"WikiText": 1, "Arxiv": 2, "BookCorpus, 24k": 4}
+    for (_, name, _), curve in LONG.items():
         prompt, output = WORKLOADS[name].prompt, WORKLOADS[name].output
-        for curve in curves.values():
-            scenario = curve.experiment.scenario
-            cluster = scenario.cluster
-            assert (scenario.slo_rule, cluster.ranks) == (as_aptserve, RANKS[name])
-            assert prompt.most + output.most < cluster.max_model_len <= cluster.max_batch_tokens
-            assert cluster.num_kv_tokens > 10 * (prompt.mean + output.mean)
+        scenario = curve.experiment.scenario
+        cluster = scenario.cluster
+        assert (scenario.slo_rule, cluster.ranks) == (as_aptserve, LONG_RANKS[name])
+        assert prompt.most + output.most < cluster.max_model_len <= cluster.max_batch_tokens
+        assert cluster.num_kv_tokens > 10 * (prompt.mean + output.mean)
 
 
 def test_ultra_long_models_hold_more_keys_and_values_than_hidden_states():
     for shape in SHAPES.values():
-        cluster = ultra_long.experiment(shape, "WikiText", "aptserve").scenario.cluster
+        cluster = figures.long_experiment(shape, "WikiText", "aptserve").scenario.cluster
         assert cluster.shape.kv_size < cluster.shape.hidden_size
 
 
@@ -38,19 +37,18 @@ def test_yi_has_its_published_size():
 def test_ultra_long_gains_are_means_over_the_rates():
     values = {
         f"{curve.key} at {rate:g} requests/s": 0.5
-        for curves in CURVES.values()
-        for curve in curves.values()
+        for curve in LONG.values()
         for rate in curve.rates
     }
-    curve = CURVES["Yi-6B", "BookCorpus, 24k"]["aptserve"]
+    curve = LONG["Yi-6B", "BookCorpus, 24k", "aptserve"]
     for rate in curve.rates[1:]:
         values[f"{curve.key} at {rate:g} requests/s"] = 1.0
-    rows = {(row.case, row.strategy): row for row in ultra_long.rows(values)}
+    rows = {(row.case, row.strategy): row for row in figures.ULTRA_LONG.rows(values)}
     over = "aptserve over prefill-first"
     assert rows["Yi-6B, BookCorpus, 24k", over].ours == pytest.approx(50 * 4 / 5)
     assert rows["Yi-6B, Arxiv", over].ours == pytest.approx(0.0)
-    bounds = [row for row in ultra_long.rows(values) if row.paper is not None]
+    bounds = [row for row in figures.ULTRA_LONG.rows(values) if row.paper is not None]
     assert {row.case for row in bounds} == {"Yi-6B, BookCorpus, 24k, 0.5 requests/s"}
     assert [(row.ours, row.paper) for row in bounds] == [(pytest.approx(50.0), 60.0)] * 2
-    panels = {panel.title: panel for panel in ultra_long.panels(values)}
+    panels = {panel.title: panel for panel in figures.ULTRA_LONG.panels(values)}
     assert panels["Yi-6B, BookCorpus, 24k"].lines["aptserve"][:2] == [(0.5, 0.5), (0.75, 1.0)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve_lab.papers.ascendra import appendix
+from macroserve_lab.papers.ascendra import figures
 from macroserve_lab.papers.ascendra.cases import APPENDED, CASES
 
 
@@ -15,16 +15,16 @@ def test_appendix_cases_are_the_other_pairs_with_their_targets():
 
 
 def test_appendix_gains_and_scales_are_of_its_own_cases():
-    measured = appendix.measurements()
+    measured = figures.APPENDIX.measurements
     assert len({each.key for each in measured}) == len(measured) == 3 * 4 + 3 * 4 * 11
     case = APPENDED[0].name
     values = {each.key: 0.9 for each in measured}
     values |= {f"appendix {case} ascendra": 5.0, f"appendix {case} sarathi": 4.0}
     values[f"strictness {case} ascendra 0.5"] = 0.8
-    rows = {(row.case, row.strategy, row.metric): row.ours for row in appendix.rows(values)}
+    rows = {(row.case, row.strategy, row.metric): row.ours for row in figures.APPENDIX.rows(values)}
     assert rows[case, "ascendra over sarathi", "gain in %"] == pytest.approx(25.0)
     assert rows[case, "ascendra", "strictest scale"] == 0.707
-    assert {panel.title.split(", ")[0] for panel in appendix.FIGURE.panels(values)} == {
+    assert {panel.title.split(", ")[0] for panel in figures.APPENDIX.panels(values)} == {
         "Mistral-7B",
         "Llama3.1-8B",
         "Qwen-14B",

@@ -16,9 +16,10 @@ from macroserve.core.tuning import Tuning
 from macroserve.sim.hardware.host import Host
 from macroserve.workload.class_mix import ClassMix
 from macroserve_lab.experiment import Experiment
-from macroserve_lab.papers.ascendra import model_error
+from macroserve_lab.papers.ascendra import figures, traced
 from macroserve_lab.papers.ascendra.cases import CASES, CHAT, STARVED, SUMMARIES, Case, experiment
-from macroserve_lab.papers.ascendra.variants import ONE_EACH, ONE_LOW_TWO_HIGH
+from macroserve_lab.papers.ascendra.figures import ONE_EACH, ONE_LOW_TWO_HIGH
+from macroserve_lab.papers.measurements import point
 
 VLLM, SARATHI, ASCENDRA = "prefill-first", "sarathi", "ascendra"
 BASELINES = (VLLM, SARATHI)
@@ -228,7 +229,9 @@ def test_learned_latency_model_is_wrong_by_less_than_a_tenth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Figure 6, section 5.1: below 10 % after some minutes."""
-    monkeypatch.setattr(model_error, "NUM_MINUTES", 2)
-    errors = model_error.ERRORS.measure(seed=0)
-    learned = [errors[model_error.ERRORS.point(kind, 1)] for kind in model_error.KINDS]
-    assert max(learned) < model_error.PAPERS_ERROR
+    monkeypatch.setattr(traced, "NUM_MINUTES", 2)
+    errors = figures.ERRORS.measure(seed=0)
+    learned = [
+        errors[point(figures.ERRORS.key, traced.at_minute(kind, 1))] for kind in traced.KINDS
+    ]
+    assert max(learned) < figures.PAPERS_ERROR

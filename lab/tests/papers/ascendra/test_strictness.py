@@ -2,17 +2,17 @@
 
 import pytest
 
-from macroserve_lab.papers.ascendra import strictness
+from macroserve_lab.papers.ascendra import figures
 from macroserve_lab.papers.ascendra.cases import CHAT
 
 
 def _values(shares: dict[str, float]) -> dict[str, float]:
     """Return the value of each measurement: the one in `shares`, or else 0.9."""
-    return {each.key: 0.9 for each in strictness.measurements()} | shares
+    return {each.key: 0.9 for each in figures.STRICTNESS.measurements} | shares
 
 
 def _rows(shares: dict[str, float]) -> dict[tuple[str, str], float]:
-    return {(row.case, row.strategy): row.ours for row in strictness.rows(_values(shares))}
+    return {(row.case, row.strategy): row.ours for row in figures.STRICTNESS.rows(_values(shares))}
 
 
 def _key(name: str, scale: str) -> str:
@@ -20,7 +20,7 @@ def _key(name: str, scale: str) -> str:
 
 
 def test_strictness_scales_both_targets_at_one_rate():
-    measured = {each.key: each for each in strictness.measurements()}
+    measured = {each.key: each for each in figures.STRICTNESS.measurements}
     assert len(measured) == 3 * 4 * 11
     strict = measured[_key("ascendra", "0.5")]
     slo = strict.experiment.scenario.slo

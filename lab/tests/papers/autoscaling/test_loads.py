@@ -12,7 +12,7 @@ from macroserve.sim.autoscaling.run import AutoscaledScenario
 from macroserve.sim.autoscaling.start_up import StartUp
 from macroserve.workload.arrivals import Arrival
 from macroserve.workload.trace import Trace
-from macroserve_lab.papers.autoscaling import bursts, published
+from macroserve_lab.papers.autoscaling import figures
 from macroserve_lab.papers.autoscaling.loads import Bursts, Recorded, Stages
 from macroserve_lab.papers.autoscaling.scaled import METRICS, Scaled, rates
 
@@ -23,11 +23,11 @@ def test_stages_have_their_rates_one_after_the_other() -> None:
 
 
 def test_published_load_is_that_of_llm_d() -> None:
-    assert published.LOAD.duration_s == 2430.0
-    assert len(published.LOAD.arrivals(0)) == 12_480
-    limits = published.BENCHMARK.fleet.limits
+    assert figures.LOAD.duration_s == 2430.0
+    assert len(figures.LOAD.arrivals(0)) == 12_480
+    limits = figures.BENCHMARK.fleet.limits
     assert (limits.least, limits.most) == (3, 8)
-    assert published.BENCHMARK.fleet.start_up == StartUp(100.0)
+    assert figures.BENCHMARK.fleet.start_up == StartUp(100.0)
 
 
 def test_bursts_are_busier_than_calm_times_and_end_in_time() -> None:
@@ -58,9 +58,8 @@ def measured():
 
 def test_measurement_has_all_metrics_and_lines(measured) -> None:
     found, values = measured
-    rows = found.rows("figure", "case", values)
-    assert [row.metric for row in rows] == [*METRICS]
-    assert rows[0].ours == 1.0 == rows[1].ours
+    attained, mean_instances, *_ = [values[f"small, {metric}"] for metric in METRICS]
+    assert attained == 1.0 == mean_instances
     assert found.line("wanted", values) == [(0.0, 1), (30.0, 1), (60.0, 1)]
     assert {*found.panel("title", values).lines} == {"wanted", "serving"}
 
@@ -68,18 +67,18 @@ def test_measurement_has_all_metrics_and_lines(measured) -> None:
 def test_rows_stand_beside_the_published_values() -> None:
     values = {
         f"{each.key}, {metric}": 1.0
-        for each in (*published.BY_START.values(), *published.VARIANTS.values())
+        for each in (*figures.BY_START.values(), *figures.VARIANTS.values())
         for metric in METRICS
     }
-    rows = published.FIGURES["llm-d"].rows(values)
-    assert {row.metric: row.paper for row in rows if row.paper} == published.PUBLISHED
-    assert len(published.FIGURES["start-up"].rows(values)) == 7 * len(METRICS)
+    rows = figures.FIGURES["llm-d"].rows(values)
+    assert {row.metric: row.paper for row in rows if row.paper} == figures.PUBLISHED
+    assert len(figures.FIGURES["start-up"].rows(values)) == 7 * len(METRICS)
 
 
 def test_benchmark_has_failing_starts_of_the_usual_and_of_a_long_time() -> None:
     failing = {
         (each.fleet.start_up.mean_s, each.fleet.start_up.failing_share)
-        for each in published.VARIANTS.values()
+        for each in figures.VARIANTS.values()
         if each.fleet.start_up.failing_share
     }
     assert failing == {(100.0, 0.1), (100.0, 0.3), (200.0, 0.1), (200.0, 0.3)}
@@ -90,10 +89,10 @@ def test_measurement_counts_failed_starts() -> None:
     start_up = StartUp(5.0, failing_share=0.5)
     fleet = AutoscaledScenario(scenario, Limits(2, 3, 0.0, 60.0), start_up, Goals(0.9))
     found = Scaled("small", fleet, Stages(((1, 30), (40, 60), (1, 90))))
-    assert found.value("failed starts", found.measure(0)) >= 1
+    assert found.measure(0)["small, failed starts"] >= 1
 
 
 def test_figure_of_a_trace_serves_that_trace() -> None:
     trace = Trace((Arrival(0.0, 10, 5), Arrival(9.0, 10, 5)))
-    (measurement,) = bursts.recorded_figure(trace).measurements()
-    assert measurement.load == Recorded(trace, bursts.SPEED)
+    (measurement,) = figures.azure(trace).measurements
+    assert measurement.load == Recorded(trace, figures.SPEED)

@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 from macroserve.core.strategies import STRATEGIES
-from macroserve_lab.papers.econoserve import ablation
+from macroserve_lab.papers.econoserve import figures
 from macroserve_lab.papers.econoserve.cases import MODELS, TRACES
 from macroserve_lab.papers.econoserve.completed import Completed
-from macroserve_lab.papers.measurements import Metric
+from macroserve_lab.papers.measurements import Metric, point
 
 
 def test_each_variant_of_the_ablation_has_one_part_more():
-    runs = ablation.RUNS
+    runs = figures.ABLATION_RUNS
     assert len({run.key for run in runs.values()}) == len(runs) == 3 * 3 * 5
     strategies = {
         name: runs[MODELS[0], TRACES[0], name].experiment.scenario.strategy
-        for name in ablation.ABLATED
+        for name in figures.ABLATED
     }
     for before, after, changed in (
         ("coupled", "decoupled", ("batch", "queues_responses")),
@@ -31,7 +31,7 @@ def test_each_variant_of_the_ablation_has_one_part_more():
 
 
 def test_ablation_counts_requests_in_time_by_their_completion():
-    for (model, trace, _), run in ablation.RUNS.items():
+    for (model, trace, _), run in figures.ABLATION_RUNS.items():
         assert run.experiment.scenario.slo_rule == Completed.of(model, trace)
 
 
@@ -65,25 +65,29 @@ VALUES = {
 )
 def test_ablation_compares_each_part_with_the_variant_without_it(part, metric, ours, paper):
     values = {
-        run.point(each): value
+        point(run.key, each): value
         for each, row in VALUES.items()
-        for name, value in zip(ablation.ABLATED, row, strict=True)
-        for (_, _, variant), run in ablation.RUNS.items()
+        for name, value in zip(figures.ABLATED, row, strict=True)
+        for (_, _, variant), run in figures.ABLATION_RUNS.items()
         if variant == name
     }
-    found = {(r.case, r.strategy, r.metric): (r.ours, r.paper) for r in ablation.rows(values)}
+    found = {
+        (r.case, r.strategy, r.metric): (r.ours, r.paper) for r in figures.ABLATION.rows(values)
+    }
     assert found["all models and traces", part, metric] == (pytest.approx(ours), paper)
-    if part in ablation.PARTS:
+    if part in figures.PARTS:
         assert found["OPT-13B, BookCorpus", part, metric] == (pytest.approx(ours), None)
 
 
 def test_part_without_which_no_request_is_in_time_gains_nearly_all():
-    values = {run.point(metric): 0.0 for run in ablation.RUNS.values() for metric in Metric}
+    values = {
+        point(run.key, metric): 0.0 for run in figures.ABLATION_RUNS.values() for metric in Metric
+    }
     values |= {
-        run.point(Metric.ATTAINMENT): 0.5
-        for (_, _, name), run in ablation.RUNS.items()
+        point(run.key, Metric.ATTAINMENT): 0.5
+        for (_, _, name), run in figures.ABLATION_RUNS.items()
         if name == "with all"
     }
-    found = {(r.case, r.strategy, r.metric): r.ours for r in ablation.rows(values)}
+    found = {(r.case, r.strategy, r.metric): r.ours for r in figures.ABLATION.rows(values)}
     assert found["all models and traces", "KV pipelining", "% more attainment"] == 99.8
     assert found["all models and traces", "ordering", "% more attainment"] == 0.0

@@ -14,7 +14,7 @@ import pytest
 from macroserve.sim.hardware.links import ETHERNET_10G
 from macroserve.sim.results import AT_END, RunResult
 from macroserve_lab.experiment import Experiment
-from macroserve_lab.papers.econoserve import ablation, devices
+from macroserve_lab.papers.econoserve import figures
 from macroserve_lab.papers.econoserve.cases import (
     DISTSERVE,
     MODELS,
@@ -35,7 +35,7 @@ MORE_MEMORY = {"ShareGPT": (36e9, 9.0, 20.0), "BookCorpus": (24e9, 0.9, 60.0)}
 
 LONG = ("ShareGPT", "BookCorpus")
 BASELINES = ("prefill-first", "sarathi")
-ABLATED = VARIANTS | ablation.ABLATED
+ABLATED = VARIANTS | figures.ABLATED
 
 Served = Callable[[str, str], RunResult]
 
@@ -45,7 +45,7 @@ def served(name: str, variant: str) -> RunResult:
     """Return the result near the rates held, with the paper's cache of 12 GB."""
     rate, duration_s = BEYOND[name]
     trace = BY_NAME[name]
-    rule = devices.Completed.of(OPT_13B, trace)
+    rule = figures.Completed.of(OPT_13B, trace)
     found = experiment(OPT_13B, trace, ABLATED[variant], slo_rule=rule)
     return found.serve(rate, duration_s, stop=AT_END)
 
@@ -188,7 +188,7 @@ def test_batches_use_more_compute_than_orcas_and_less_than_those_of_baselines() 
 
 def test_fewer_devices_hold_the_goodput_of_distserve() -> None:
     """Figure 12: 73 % fewer."""
-    rule = devices.Completed.of(OPT_13B, SHARE_GPT)
+    rule = figures.Completed.of(OPT_13B, SHARE_GPT)
     ours = experiment(OPT_13B, SHARE_GPT, VARIANTS["econoserve"], 6, rule)
     theirs = over_network(experiment(OPT_13B, SHARE_GPT, DISTSERVE, 16, rule), 10.0)
     assert theirs.serve(10.0, 20.0).attainment < 0.9 < ours.serve(10.0, 20.0).attainment

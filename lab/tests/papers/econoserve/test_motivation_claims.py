@@ -12,7 +12,7 @@ import pytest
 
 from macroserve.sim.results import AT_END, RunResult
 from macroserve_lab.papers.econoserve.cases import MODELS, TRACES
-from macroserve_lab.papers.econoserve.schedulers import RUNS
+from macroserve_lab.papers.econoserve.figures import KNOWING
 
 OPT_13B, SHARE_GPT = MODELS[0], TRACES[1]
 VLLM = "prefill-first"
@@ -21,7 +21,7 @@ VLLM = "prefill-first"
 @cache
 def served(name: str, rate: float = 4.0, flops_share: float = 1.0) -> RunResult:
     """Return the result of 20 s, on devices with ``flops_share`` of the operations per second."""
-    found = RUNS[SHARE_GPT.workload, name].experiment
+    found = KNOWING[SHARE_GPT, name].experiment
     cluster = found.scenario.cluster
     roof = replace(cluster.device.roof, flops_per_s=flops_share * cluster.device.roof.flops_per_s)
     cluster = replace(cluster, device=replace(cluster.device, roof=roof))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from macroserve_lab.papers.econoserve import rate
+from macroserve_lab.papers.econoserve import figures
 
 
 def test_rate_cases_of_the_paper_are_measured_with_their_memory():
-    measured = rate.measurements()
+    measured = figures.RATE.measurements
     assert len({each.key for each in measured}) == len(measured) == 3 * 3 * 9
     for each in measured:
         cluster = each.experiment.scenario.cluster
@@ -19,7 +19,7 @@ def test_rate_cases_of_the_paper_are_measured_with_their_memory():
 
 
 def test_econoserve_foresight_is_the_accuracy_of_the_papers_predictor():
-    told = {each.key: each.experiment.foresight for each in rate.measurements()}
+    told = {each.key: each.experiment.foresight for each in figures.RATE.measurements}
     case = "rate OPT-13B BookCorpus"
     assert told[f"{case} econoserve"] == told[f"{case} econoserve, no lending"] == 0.698
     assert told[f"{case} econoserve, an oracle"] == 1.0
@@ -27,10 +27,10 @@ def test_econoserve_foresight_is_the_accuracy_of_the_papers_predictor():
 
 
 def test_rates_are_compared_with_the_middle_of_the_papers_range():
-    values = {each.key: 1.0 for each in rate.measurements()}
+    values = {each.key: 1.0 for each in figures.RATE.measurements}
     values["rate OPT-13B ShareGPT, vLLM's econoserve"] = 3.0
     values["rate OPT-13B ShareGPT, vLLM's sarathi"] = 2.0
-    rows = {(row.case, row.strategy): row for row in rate.rows(values)}
+    rows = {(row.case, row.strategy): row for row in figures.RATE.rows(values)}
     case = "OPT-13B, ShareGPT, vLLM's"
     over_vllm, over_sarathi = (
         rows[case, f"econoserve over {n}"] for n in ("prefill-first", "sarathi")

@@ -2,13 +2,13 @@
 
 import pytest
 
-from macroserve_lab.papers.econoserve import satisfaction
+from macroserve_lab.papers.econoserve import figures
 from macroserve_lab.papers.econoserve.cases import MODELS, TRACES
 from macroserve_lab.papers.econoserve.completed import Completed
 
 
 def test_satisfaction_is_measured_by_completion_at_one_rate_for_all_systems():
-    measured = satisfaction.SHARES
+    measured = figures.SHARES
     assert len({each.key for each in measured.values()}) == len(measured) == 3 * 3 * 6
     for (model, trace, name), each in measured.items():
         assert each.experiment.scenario.slo_rule == Completed.of(model, trace)
@@ -19,10 +19,10 @@ def test_satisfaction_is_measured_by_completion_at_one_rate_for_all_systems():
 
 
 def test_satisfaction_compares_the_means_of_the_traces():
-    values = {each.key: 0.6 for each in satisfaction.measurements()}
+    values = {each.key: 0.6 for each in figures.SATISFACTION.measurements}
     values["satisfaction OPT-13B Alpaca econoserve"] = 0.9
     values["satisfaction OPT-13B BookCorpus sarathi"] = 0.2
-    rows = {(row.case, row.strategy): row for row in satisfaction.rows(values)}
+    rows = {(row.case, row.strategy): row for row in figures.SATISFACTION.rows(values)}
     assert len([row for row in rows.values() if row.paper is not None]) == 3 * 5
     row = rows["OPT-13B, all traces", "econoserve over sarathi"]
     assert (row.ours, row.paper) == (pytest.approx(100 * (2.1 / 1.4 - 1)), 42.0)
@@ -32,7 +32,7 @@ def test_satisfaction_compares_the_means_of_the_traces():
 
 
 def test_satisfaction_over_a_system_that_serves_none_in_time_is_shown():
-    values = {each.key: 0.5 for each in satisfaction.measurements()}
+    values = {each.key: 0.5 for each in figures.SATISFACTION.measurements}
     values |= {key: 0.0 for key in values if key.endswith(" orca")}
-    rows = {(row.case, row.strategy): row for row in satisfaction.rows(values)}
+    rows = {(row.case, row.strategy): row for row in figures.SATISFACTION.rows(values)}
     assert rows["OPT-13B, all traces", "econoserve over orca"].ours == pytest.approx(4900.0)

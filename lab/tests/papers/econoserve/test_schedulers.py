@@ -2,12 +2,13 @@
 
 import pytest
 
-from macroserve_lab.papers.econoserve import schedulers
-from macroserve_lab.papers.measurements import Metric
+from macroserve_lab.papers.econoserve import figures
+from macroserve_lab.papers.econoserve.cases import TRACES
+from macroserve_lab.papers.measurements import Metric, point
 
 
 def test_each_scheduler_knows_all_lengths():
-    runs = schedulers.RUNS
+    runs = figures.KNOWING
     assert len({run.key for run in runs.values()}) == len(runs) == 3 * 9
     assert {run.experiment.foresight for run in runs.values()} == {1.0}
     for (trace, name), run in runs.items():
@@ -17,20 +18,22 @@ def test_each_scheduler_knows_all_lengths():
 
 @pytest.mark.parametrize("name", ["orca", "srtf", "fastserve"])
 def test_max_allocation_has_seats_for_the_longest_alone(name):
-    assert schedulers.RUNS["Alpaca", name].experiment.scenario.cluster.max_num_seqs == 3
-    assert schedulers.RUNS["Alpaca", "sarathi"].experiment.scenario.cluster.max_num_seqs == 256
+    assert figures.KNOWING[TRACES[0], name].experiment.scenario.cluster.max_num_seqs == 3
+    assert figures.KNOWING[TRACES[0], "sarathi"].experiment.scenario.cluster.max_num_seqs == 256
 
 
 def test_pair_of_schedulers_is_compared_in_the_mean_of_the_traces():
-    values = {run.point(metric): 2.0 for run in schedulers.RUNS.values() for metric in Metric}
-    values[schedulers.RUNS["Alpaca", "multires"].point(Metric.COMPLETION)] = 1.0
-    rows = {(row.case, row.strategy, row.metric): row for row in schedulers.rows(values)}
+    values = {point(run.key, metric): 2.0 for run in figures.KNOWING.values() for metric in Metric}
+    values[point(figures.KNOWING[TRACES[0], "multires"].key, Metric.COMPLETION)] = 1.0
+    rows = {
+        (row.case, row.strategy, row.metric): row for row in figures.SCHEDULERS_FIGURE.rows(values)
+    }
     metric = "% more completion time in s"
     row = rows["OPT-13B, all traces", "multires over sarathi", metric]
     assert (row.ours, row.paper) == (pytest.approx(-50 / 3), -35.0)
     row = rows["OPT-13B, Alpaca", "multires over sarathi", metric]
     assert (row.ours, row.paper) == (pytest.approx(-50.0), None)
     printed = [row for row in rows.values() if row.paper is not None]
-    assert len(printed) == len(schedulers.MORE) + 2
+    assert len(printed) == len(figures.MORE) + 2
     row = rows["OPT-13B, all traces", "sarathi", "preemptions per request"]
     assert (row.ours, row.paper) == (2.0, 0.67)

@@ -6,23 +6,23 @@ import pytest
 
 from macroserve.core.strategy import Transfer
 from macroserve.sim.results import AT_END
-from macroserve_lab.papers.econoserve import utilisation
+from macroserve_lab.papers.econoserve import figures
 from macroserve_lab.papers.econoserve.cases import MODELS, cluster
-from macroserve_lab.papers.measurements import Metric
+from macroserve_lab.papers.measurements import Metric, point
 
 OPT_13B, LLAMA_33B, _ = MODELS
 
 
 def test_utilization_is_compared_by_the_mean_of_all_rates():
-    first, *others = utilisation.RATES
+    first, *others = figures.USE_RATES
     tokens_per_s = cluster(OPT_13B).device.roof.flops_per_s / 2
     tokens_per_s /= cluster(OPT_13B).shape.active_parameters
     values = {}
-    for (_, name, rate), run in utilisation.RUNS.items():
+    for (_, name, rate), run in figures.USES.items():
         share = 0.1 if rate == first else 0.9 if name == "econoserve" else 0.7
-        values[run.point(Metric.KV_USE)] = share
-        values[run.point(Metric.FORWARD_TOKENS)] = share / 2 * tokens_per_s
-    rows = {(row.case, row.strategy, row.metric): row for row in utilisation.rows(values)}
+        values[point(run.key, Metric.KV_USE)] = share
+        values[point(run.key, Metric.FORWARD_TOKENS)] = share / 2 * tokens_per_s
+    rows = {(row.case, row.strategy, row.metric): row for row in figures.UTILISATION.rows(values)}
     share = len(others) / (1 + len(others))
     for resource, points, paper in (("cache", 20, 27.0), ("compute", 10, 28.0)):
         row = rows[
@@ -32,15 +32,15 @@ def test_utilization_is_compared_by_the_mean_of_all_rates():
         ]
         assert (row.ours, row.paper) == (pytest.approx(points * share), paper)
     assert len([row for row in rows.values() if row.paper is not None]) == 2 * 3 * 4
-    panels = utilisation.panels(values)
+    panels = figures.UTILISATION.panels(values)
     assert len(panels) == 2 * 3
-    assert all(set(panel.lines) == set(utilisation.COMPARED) for panel in panels)
+    assert all(set(panel.lines) == set(figures.USE_SYSTEMS) for panel in panels)
 
 
 def test_compute_of_an_instance_is_that_of_all_its_devices():
-    values = {run.point(Metric.FORWARD_TOKENS): 1000.0 for run in utilisation.RUNS.values()}
-    values |= {run.point(Metric.KV_USE): 0.0 for run in utilisation.RUNS.values()}
-    rows = {(row.case, row.strategy, row.metric): row for row in utilisation.rows(values)}
+    values = {point(run.key, Metric.FORWARD_TOKENS): 1000.0 for run in figures.USES.values()}
+    values |= {point(run.key, Metric.KV_USE): 0.0 for run in figures.USES.values()}
+    rows = {(row.case, row.strategy, row.metric): row for row in figures.UTILISATION.rows(values)}
     found = rows["Llama-33B, 0.5 requests/s", "orca", "share of the compute"].ours
     # Two operations of each parameter and token, on two devices of 312 TFLOPS.
     assert found == pytest.approx(2 * 32.1e9 * 1000 / (2 * 312e12), rel=0.01)
@@ -49,8 +49,8 @@ def test_compute_of_an_instance_is_that_of_all_its_devices():
 def test_distserve_utilization_has_prefills_on_another_machine():
     scenarios = [
         run.experiment.scenario
-        for (_, name, rate), run in utilisation.RUNS.items()
-        if name == "distserve" and rate == utilisation.RATES[0]
+        for (_, name, rate), run in figures.USES.items()
+        if name == "distserve" and rate == figures.USE_RATES[0]
     ]
     assert len(scenarios) == 3
     for scenario in scenarios:
@@ -61,7 +61,7 @@ def test_distserve_utilization_has_prefills_on_another_machine():
 
 
 def test_utilization_of_cache_and_compute_rises_with_the_rate():
-    found = utilisation.RUNS[OPT_13B, "econoserve", 0.5].experiment
+    found = figures.USES[OPT_13B, "econoserve", 0.5].experiment
     outcomes = [found.serve(rate, 20.0, stop=AT_END) for rate in (0.5, 2.0, 6.0)]
     shares = [outcome.kv_use for outcome in outcomes]
     assert 0.0 < shares[0] < shares[1] < shares[2] < 1.0
@@ -70,5 +70,8 @@ def test_utilization_of_cache_and_compute_rises_with_the_rate():
 
 
 def test_each_run_of_the_figure_has_both_metrics():
-    run = replace(utilisation.RUNS[OPT_13B, "sarathi", 0.5], duration_s=5.0)
-    assert set(run.measure(0)) == {run.point(Metric.KV_USE), run.point(Metric.FORWARD_TOKENS)}
+    run = replace(figures.USES[OPT_13B, "sarathi", 0.5], duration_s=5.0)
+    assert set(run.measure(0)) == {
+        point(run.key, Metric.KV_USE),
+        point(run.key, Metric.FORWARD_TOKENS),
+    }

@@ -16,9 +16,8 @@ from macroserve.core.strategy import Strategy
 from macroserve.sim.hardware.links import PCIE_4, Link
 from macroserve.sim.scenario import ClusterSpec
 from macroserve_lab.experiment import Experiment
-from macroserve_lab.papers.ecoserve import dynamic_scaling, pipelines
+from macroserve_lab.papers.ecoserve import figures
 from macroserve_lab.papers.ecoserve.cases import BY_PERCENTILE, Case, experiments
-from macroserve_lab.papers.measurements import Goodput
 
 LLAMA, CODE_LLAMA = "Llama-30B", "CodeLlama-34B"
 BASELINES = ("prefill-first", "sarathi", "distserve", "mooncake")
@@ -147,10 +146,10 @@ def test_four_instances_hold_more_than_four_times_the_rate_of_one() -> None:
 
 def test_instances_added_restore_the_attainment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figure 10, section 4.3."""
-    monkeypatch.setattr(dynamic_scaling, "RISING_RATES", (14.0, 18.0))
-    monkeypatch.setattr(dynamic_scaling, "RISE_EVERY_S", 90.0)
-    monkeypatch.setattr(dynamic_scaling, "FEWEST", 4)
-    growth = dynamic_scaling.GROWTHS["ecoserve"]
+    monkeypatch.setattr(figures, "RISING_RATES", (14.0, 18.0))
+    monkeypatch.setattr(figures, "RISE_EVERY_S", 90.0)
+    monkeypatch.setattr(figures, "FEWEST", 4)
+    growth = figures.RISING["ecoserve"]
     values = growth.measure(seed=0)
     shares = [share for _, share in growth.line("attainment", values)]
     instances = [num for _, num in growth.line("instances", values)]
@@ -163,13 +162,11 @@ def test_bandwidth_between_devices_decides_whether_pipelines_gain() -> None:
     """Figure 11, section 4.4, where the sign is not the paper's over PCIe at its full rate."""
 
     def laid_out(variant: str, layout: str, factor: float, rate: float) -> float:
-        measured = {each.key: each for each in pipelines.measurements()}
-        found = measured[pipelines.measurement_key(variant, layout, 0.5)]
-        assert isinstance(found, Goodput)
+        found = figures.LAID_OUT[500, layout, variant]
         cluster = replace(found.experiment.scenario.cluster, link=pcie(factor))
         return with_cluster(found.experiment, cluster).serve(rate, SECONDS).attainment
 
-    shared, pipelined = pipelines.SHARED, pipelines.PIPELINED
+    shared, pipelined = figures.SHARED, figures.PIPELINED
     fast = [laid_out("ecoserve", layout, 1.0, 30.0) for layout in (shared, pipelined)]
     assert fast[1] < fast[0] - 0.05
     slow = [laid_out("ecoserve", layout, 1 / 8, 14.0) for layout in (shared, pipelined)]

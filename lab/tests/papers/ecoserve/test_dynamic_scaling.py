@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from macroserve_lab.papers.ecoserve import dynamic_scaling
+from macroserve_lab.papers.ecoserve import figures
 
 
 def test_dynamic_scaling_rows_follow_from_the_readings():
     values = {}
-    for growth in dynamic_scaling.GROWTHS.values():
+    for growth in figures.RISING.values():
         for index in range(28):
             at_s = 30.0 * (index + 1)
             values[growth.point("attainment", at_s)] = 0.5 if index in (4, 5) else 1.0
             values[growth.point("instances", at_s)] = 8 + (index > 5)
     rows = {
         row.metric: row.ours
-        for row in dynamic_scaling.rows(values)
+        for row in figures.DYNAMIC_SCALING.rows(values)
         if row.is_summary and row.strategy == "ecoserve"
     }
     assert rows == {
@@ -25,7 +25,7 @@ def test_dynamic_scaling_rows_follow_from_the_readings():
         "mean attainment": pytest.approx(27 / 28),
         "lowest attainment": 0.5,
     }
-    rate, attainment, instances = dynamic_scaling.panels(values)
+    rate, attainment, instances = figures.DYNAMIC_SCALING.panels(values)
     assert rate.lines["arrivals"][:4] == [(0, 20), (120, 20), (120, 25), (240, 25)]
     assert attainment.lines["unified"][4] == (150.0, 0.5)
     assert instances.lines["unified"][-1] == (840.0, 9)
@@ -33,10 +33,10 @@ def test_dynamic_scaling_rows_follow_from_the_readings():
 
 def test_dynamic_scaling_at_a_rising_rate_adds_instances(monkeypatch):
     """The rate rises twice, each time for a minute, on a fleet that is too small from the start."""
-    monkeypatch.setattr(dynamic_scaling, "RISING_RATES", (20.0, 40.0))
-    monkeypatch.setattr(dynamic_scaling, "RISE_EVERY_S", 60.0)
-    monkeypatch.setattr(dynamic_scaling, "FEWEST", 4)
-    growth = replace(dynamic_scaling.GROWTHS["unified"])
+    monkeypatch.setattr(figures, "RISING_RATES", (20.0, 40.0))
+    monkeypatch.setattr(figures, "RISE_EVERY_S", 60.0)
+    monkeypatch.setattr(figures, "FEWEST", 4)
+    growth = replace(figures.RISING["unified"])
     values = growth.measure(seed=0)
     instances = [num for _, num in growth.line("instances", values)]
     assert instances[0] == 4 < instances[-1]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from macroserve_lab.papers.ecoserve import cases, goodput
+from macroserve_lab.papers.ecoserve import cases, figures
 
 
 def test_ecoserve_cases_of_the_paper_are_all_measured():
-    keys = [each.key for each in goodput.measurements()]
+    keys = [each.key for each in figures.GOODPUT.measurements]
     assert len(keys) == len(set(keys))
     assert len(cases.CASES) == 2 * 3 * 3
     for case in cases.CASES:
@@ -16,7 +16,7 @@ def test_ecoserve_cases_of_the_paper_are_all_measured():
 
 
 def test_ecoserve_deployments_all_have_memory_for_a_cache():
-    for each in goodput.measurements():
+    for each in figures.GOODPUT.measurements:
         for experiment in (search.experiment for search in each.searches):
             cluster = experiment.scenario.cluster
             assert cluster.num_kv_tokens > 8192
@@ -24,7 +24,7 @@ def test_ecoserve_deployments_all_have_memory_for_a_cache():
 
 
 def test_ecoserve_gains_are_averaged_over_cases():
-    values = {each.key: 1.0 for each in goodput.measurements()}
+    values = {each.key: 1.0 for each in figures.GOODPUT.measurements}
     for case in cases.CASES:
         for level in cases.LEVELS:
             gain = 3.0 if case.cluster == "L20" else 2.0
@@ -34,7 +34,7 @@ def test_ecoserve_gains_are_averaged_over_cases():
                 ("ecoserve", 8.0 * gain),
             ):
                 values[case.key(level, strategy)] = factor
-    rows = {(row.case, row.strategy): row for row in goodput.rows(values)}
+    rows = {(row.case, row.strategy): row for row in figures.GOODPUT.rows(values)}
     over_vllm = rows["P90, all cases", "ecoserve over prefill-first"]
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(150.0), 83.76)
     assert rows["P90, L20", "ecoserve over NoDG"].ours == pytest.approx((200 + 140) / 2)
@@ -45,12 +45,12 @@ def test_ecoserve_gains_are_averaged_over_cases():
 
 def test_ecoserve_at_p99_tells_how_many_cases_nobody_holds():
     """Section 4.2: some baselines cannot attain P99; the paper prints no figure of it."""
-    values = {each.key: 8.0 for each in goodput.measurements()}
+    values = {each.key: 8.0 for each in figures.GOODPUT.measurements}
     for case in cases.CASES:
         values[case.key("P99", "ecoserve")] = 24.0
         if case.workload == "ShareGPT":
             values[case.key("P99", "mooncake")] = 0.0
-    rows = {(row.case, row.strategy): row for row in goodput.rows(values)}
+    rows = {(row.case, row.strategy): row for row in figures.GOODPUT.rows(values)}
     over_vllm = rows["P99, all cases", "ecoserve over prefill-first"]
     assert (over_vllm.ours, over_vllm.paper) == (pytest.approx(200.0), None)
     assert over_vllm.is_summary

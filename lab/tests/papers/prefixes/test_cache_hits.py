@@ -12,8 +12,14 @@ from macroserve.workload.lengths import Constant
 from macroserve.workload.load import Load, SyntheticLoad, TraceLoad
 from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.trace import Trace
-from macroserve_lab.papers.prefixes.cache_hits import COMPARED, METRICS, CacheHits, Case, figure_of
-from macroserve_lab.papers.prefixes.entries import scenario
+from macroserve_lab.papers.prefixes.figures import (
+    COMPARED,
+    METRICS,
+    CacheHits,
+    Case,
+    figure_of,
+    scenario,
+)
 
 SLO = Slo(1.0, 0.1)
 CLUSTER = replace(EXPERIMENT.scenario.cluster, num_instances=3)
@@ -67,7 +73,7 @@ def test_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_figure_has_a_row_for_each_metric_of_each_entry_and_case() -> None:
     cases = [Case(name, CLUSTER, SLO, CHATS) for name in ("calm", "busy")]
     made = figure_of("chats", cases)
-    measurements = made.measurements()
+    measurements = made.measurements
     assert len({each.key for each in measurements}) == 2 * len(COMPARED)
     keys = [f"{each.key}, {metric}" for each in measurements for metric in METRICS]
     values = {key: float(index) for index, key in enumerate(keys)}
@@ -75,4 +81,4 @@ def test_figure_has_a_row_for_each_metric_of_each_entry_and_case() -> None:
     assert [row.ours for row in rows] == [*values.values()]
     first = rows[0]
     assert (first.case, first.strategy, first.metric) == ("calm", COMPARED[0], METRICS[0])
-    assert all(row.is_summary and row.figure == "chats" for row in rows)
+    assert all(row.is_summary for row in rows)

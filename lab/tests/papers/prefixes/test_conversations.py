@@ -1,14 +1,15 @@
 """Conversations: those that the caches can hold, and those that they cannot."""
 
-from macroserve_lab.papers.prefixes.cache_hits import COMPARED, CacheHits
-from macroserve_lab.papers.prefixes.conversations import (
-    CLUSTER,
+from macroserve_lab.papers.prefixes.figures import CHAT_CLUSTER as CLUSTER
+from macroserve_lab.papers.prefixes.figures import CHAT_RATES as RATES
+from macroserve_lab.papers.prefixes.figures import (
+    CHATS_S,
+    COMPARED,
     CONVERSATION,
-    DURATION_S,
-    FIGURE,
+    FIGURES,
     MESSAGE,
-    RATES,
     RESPONSE,
+    CacheHits,
 )
 
 NUM_TOKENS = CONVERSATION.num_turns * (MESSAGE.mean + RESPONSE.mean)
@@ -17,7 +18,7 @@ NUM_TOKENS = CONVERSATION.num_turns * (MESSAGE.mean + RESPONSE.mean)
 def test_conversations_fit_the_model_and_are_measured_at_each_rate() -> None:
     assert NUM_TOKENS < CLUSTER.max_model_len < CLUSTER.num_kv_tokens
     rates: dict[str, float] = {}
-    for each in FIGURE.measurements():
+    for each in FIGURES["conversations"].measurements:
         assert isinstance(each, CacheHits)
         rates[each.key] = each.load.intensity
     assert sorted(rates.values()) == sorted(RATES * len(COMPARED))
@@ -28,4 +29,4 @@ def test_only_the_higher_rate_brings_more_tokens_than_the_caches_hold() -> None:
     # While it lasts, a conversation has half of its tokens in the mean.
     held = [rate * thinking_s * NUM_TOKENS / 2 for rate in RATES]
     assert held[0] < CLUSTER.num_instances * CLUSTER.num_kv_tokens < held[1]
-    assert thinking_s < DURATION_S
+    assert thinking_s < CHATS_S

@@ -4,8 +4,13 @@ import pytest
 
 from macroserve.workload.arrivals import Arrival
 from macroserve.workload.trace import Trace
-from macroserve_lab.papers.prefixes.cache_hits import COMPARED, CacheHits
-from macroserve_lab.papers.prefixes.mooncake import STRETCH_S, TIME_SCALES, figure
+from macroserve_lab.papers.prefixes.figures import (
+    COMPARED,
+    STRETCH_S,
+    TIME_SCALES,
+    CacheHits,
+    mooncake,
+)
 
 TRACE = Trace(
     tuple(Arrival(100.0 * at, 1100, 9, block_ids=(at % 2, 7, 100 + at)) for at in range(12))
@@ -13,7 +18,7 @@ TRACE = Trace(
 
 
 def test_twice_the_instances_serve_the_start_of_the_trace_in_half_the_time() -> None:
-    measurements = figure(TRACE).measurements()
+    measurements = mooncake(TRACE).measurements
     assert len(measurements) == len(TIME_SCALES) * len(COMPARED)
     ends_s = {}
     for each in measurements:
@@ -27,10 +32,10 @@ def test_twice_the_instances_serve_the_start_of_the_trace_in_half_the_time() -> 
 
 def test_measurement_of_another_trace_is_another_one() -> None:
     other = Trace((*TRACE.rows[:-4], TRACE.rows[-4]._replace(num_prompt_tokens=1101)))
-    assert str(figure(other).measurements()) != str(figure(TRACE).measurements())
+    assert str([*mooncake(other).measurements]) != str([*mooncake(TRACE).measurements])
 
 
 def test_figure_of_a_trace_without_block_ids_is_refused() -> None:
     silent = Trace(tuple(row._replace(block_ids=()) for row in TRACE.rows))
     with pytest.raises(ValueError, match="no hash_ids"):
-        figure(silent)
+        mooncake(silent)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from macroserve_lab.papers.unified import macro, parts
-from macroserve_lab.papers.unified.ablation import Ablation
+from macroserve_lab.papers.unified import figures
 from macroserve_lab.papers.unified.benchmarks import BENCHMARKS
+from macroserve_lab.papers.unified.figures import Ablation
 
-ABLATIONS = {"unified": parts.ABLATION, "macro": macro.ABLATION}
+ABLATIONS = {"unified": figures.PARTS, "macro": figures.MACRO_PARTS}
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
@@ -31,16 +31,16 @@ def test_ablation_variants_are_different_strategies(name: str) -> None:
 )
 def test_ablation_changes_are_averaged_over_cases(name: str, changed: str, same: str) -> None:
     found: Ablation = ABLATIONS[name]
-    values = {each.key: 10.0 for each in found.measurements()}
+    values = {each.key: 10.0 for each in found.measurements}
     for index, case in enumerate(found.cases):
         values[case.key(changed)] = 8.0 if index else 5.0
-    rows = {(row.case, row.strategy): row.ours for row in found.rows(values)}
+    rows = {(row.case, row.strategy): row.ours for row in found.figure.rows(values)}
     num = len(found.cases)
     assert rows["mean of all cases", changed] == pytest.approx((-50 - 20 * (num - 1)) / num)
     assert rows["mean of all cases", same] == 0.0
 
 
 def test_unified_ablation_has_cases_of_each_paper():
-    assert {benchmark.paper for benchmark in parts.CASES} == {
+    assert {benchmark.paper for benchmark in figures.CASES} == {
         benchmark.paper for benchmark in BENCHMARKS
     }

@@ -5,7 +5,7 @@ from lab_support.made_up import made_up
 
 from macroserve.core.strategies import STRATEGIES
 from macroserve_lab.papers.measurements import LOOKED_AT
-from macroserve_lab.papers.unified import benchmarks, goodput
+from macroserve_lab.papers.unified import benchmarks, figures
 from macroserve_lab.papers.unified.benchmarks import ALONE, BENCHMARKS, BEST_OTHER, DROPPING
 
 
@@ -46,7 +46,7 @@ def test_unified_gains_are_over_the_papers_own_the_best_other_and_vllm():
     values[first.key(DROPPING)] = 99.0
     gains = {
         f"{row.case} {row.strategy}": row.ours
-        for row in benchmarks.gains("goodput", BENCHMARKS, values)
+        for row in (claim.row(values) for claim in benchmarks.gains(BENCHMARKS))
     }
     assert gains["ascendra, mean unified over its own strategy"] == pytest.approx((4 + 2 + 2) / 3)
     assert gains["ascendra, worst case unified over its own strategy"] == 2.0
@@ -55,7 +55,7 @@ def test_unified_gains_are_over_the_papers_own_the_best_other_and_vllm():
     assert gains["ecoserve, mean unified over the best other"] == 1.0
     rates = {
         f"{row.case} {row.strategy}": row.ours
-        for row in benchmarks.rates("goodput", BENCHMARKS, values)
+        for row in (claim.row(values) for claim in benchmarks.rates(BENCHMARKS))
     }
     assert rates[f"ascendra, {first.name} {DROPPING}"] == 99.0
     assert rates[f"ascendra, {first.name} the best other: sarathi 512"] == 16.0
@@ -69,7 +69,7 @@ def test_unified_gain_over_vllm_is_not_hidden_by_short_requests():
             values[benchmark.key("unified")] = 20.0
     means = {
         row.case: row.ours
-        for row in benchmarks.gains("goodput", BENCHMARKS, values)
+        for row in (claim.row(values) for claim in benchmarks.gains(BENCHMARKS))
         if row.strategy == "unified over prefill-first"
     }
     assert means["ecoserve but Alpaca, mean"] == 2.0
@@ -77,11 +77,11 @@ def test_unified_gain_over_vllm_is_not_hidden_by_short_requests():
 
 
 def test_unified_goodput_is_reported_with_its_closer_look():
-    measured = goodput.measurements()
+    measured = figures.GOODPUT.measurements
     values = made_up(measured, 10.0)
-    for look in goodput.LOOKS.values():
+    for look in figures.LOOKS.values():
         for metric in LOOKED_AT:
             values[f"{look.key}, {metric}"] = 0.75
-    rows = [row for row in goodput.rows(values) if row.ours == 0.75]
-    assert len(rows) == 5 * len(goodput.LOOKS) == 5 * 30
+    rows = [row for row in figures.GOODPUT.rows(values) if row.ours == 0.75]
+    assert len(rows) == 5 * len(figures.LOOKS) == 5 * 30
     assert {row.strategy for row in rows} == {"unified"}

@@ -1,0 +1,1 @@
+"""The claims of the four papers' abstracts, each with our figure."""
