@@ -55,7 +55,7 @@ def small_settings(tmp_path_factory: pytest.TempPathFactory) -> EngineSettings:
 @pytest.fixture(params=["sync", "async"])
 def is_async(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Let the engines of a test wait for each step, or schedule ahead."""
-    from macroserve_lab.bench.forced_async import forced_async
+    from macroserve_lab.bench.offline_engine import forced_async
 
     ahead = request.param == "async"
     with forced_async() if ahead else nullcontext():

@@ -29,7 +29,7 @@ from support.offline_engine import (  # noqa: E402
 )
 
 from macroserve.engine.vllm.options import stock_args  # noqa: E402
-from macroserve_lab.bench.forced_async import forced_async  # noqa: E402
+from macroserve_lab.bench.offline_engine import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

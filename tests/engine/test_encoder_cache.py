@@ -17,7 +17,7 @@ from support.offline_engine import InstanceEngine, instance_args, offline_engine
 from support.pictures import picture  # noqa: E402
 from vllm.inputs import TextPrompt  # noqa: E402
 
-from macroserve_lab.bench.forced_async import forced_async  # noqa: E402
+from macroserve_lab.bench.offline_engine import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 

@@ -28,8 +28,7 @@ from macroserve.engine.token_frames import (
 )
 from macroserve.engine.tokens import Choice, Put, TokenRequest
 from macroserve.engine.vllm.environment import prepare_environment
-from macroserve_lab.bench.kind_models import build
-from macroserve_lab.bench.vision_model import TEMPLATE_OF_USER
+from macroserve_lab.bench.kind_models import TEMPLATE_OF_USER, build
 
 prepare_environment()
 
@@ -49,7 +48,7 @@ from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config, stock_args  # noqa: E402
 from macroserve.serving.ingress.request_body import request_body  # noqa: E402
-from macroserve_lab.bench.forced_async import forced_async  # noqa: E402
+from macroserve_lab.bench.offline_engine import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

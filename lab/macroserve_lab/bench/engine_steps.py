@@ -1,14 +1,17 @@
 """Compare steps with those of vLLM's own scheduler: the CPU time of scheduling one, and their
-number with speculative decoding."""
+number with speculative decoding and in a pipeline."""
 
 from dataclasses import replace
+from random import Random
 from statistics import median
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.scheduler import MacroserveScheduler
+from macroserve_lab.bench.quickstart import NEVER_LATE
 from macroserve_lab.dry_run import DryRun, without_collections
 
 SIZES = ((64, 0), (64, 500), (256, 0), (256, 500))
@@ -91,3 +94,38 @@ def filled(run: DryRun, num_decoding: int, num_waiting: int) -> DryRun:
 
 def _median_s(run: DryRun) -> float:
     return median(run.step() for _ in range(NUM_STEPS))
+
+
+NUM_STAGES = 2
+NUM_STAGED = 200
+MAX_STAGED_PROMPT_TOKENS, MAX_STAGED_NEW_TOKENS = 400, 200
+
+
+def measure_pipeline(settings: EngineSettings, num_requests: int = NUM_STAGED) -> dict[str, float]:
+    """Return the steps of ours over vLLM's, empty ones too, in which the stages idle.
+
+    All requests come at once, and prompts are computed in batches of 512 tokens.
+    """
+    settings = replace(
+        settings,
+        pipeline_parallel=NUM_STAGES,
+        strategy="unified",
+        slo=NEVER_LATE,
+        max_batch_tokens=512,
+        hybrid_cache="Off",
+        prefix_caching="Off",
+    )
+    stock, ours = (
+        _pipeline_steps(DryRun(settings, scheduler), num_requests)
+        for scheduler in (Scheduler, MacroserveScheduler)
+    )
+    return {f"engine.pp{NUM_STAGES}.steps_ratio": ours / stock}
+
+
+def _pipeline_steps(run: DryRun, num_requests: int) -> int:
+    random = Random(1)
+    for _ in range(num_requests):
+        run.add(
+            random.randint(20, MAX_STAGED_PROMPT_TOKENS), random.randint(1, MAX_STAGED_NEW_TOKENS)
+        )
+    return run.run_out()

@@ -1,16 +1,19 @@
-"""A real vLLM engine in this process, one step at a time."""
+"""Real vLLM engines in this process, one step at a time."""
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import torch
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import PromptType, TokensPrompt
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.models import registry
 from vllm.outputs import RequestOutput
+from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from macroserve.core.status import Pool
@@ -103,3 +106,54 @@ def offline_engine(args: AsyncEngineArgs, wrap: Callable[[LLMEngine], Engine]) -
         vars(engine).clear()
         del llm
         gc.collect()
+
+
+class _Event:
+    """An event that has come when it is recorded: a CPU runs each step to its end."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def record(self, *_: Any) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class _Stream:
+    def wait_stream(self, _: object) -> None:
+        pass
+
+    def wait_event(self, _: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+@contextmanager
+def forced_async() -> Iterator[None]:
+    """Let engines that start here schedule ahead, which vLLM does not do on a CPU.
+
+    Nothing overlaps there, but what is scheduled, and the tokens, are those of asynchronous
+    scheduling on a GPU.
+    """
+    check = CpuPlatform.check_and_update_config
+
+    def check_and_force(config: VllmConfig) -> None:
+        check(config)
+        config.scheduler_config.async_scheduling = True
+
+    with ExitStack() as stack:
+        for owner, name, stand_in in (
+            (torch, "Event", _Event),
+            (torch.cuda, "Event", _Event),
+            (torch.cuda, "Stream", _Stream),
+            (torch.cuda, "current_stream", lambda *_: _Stream()),
+            (torch.cuda, "stream", lambda _: nullcontext()),
+            (torch.cuda, "synchronize", lambda *_: None),
+            (CpuPlatform, "check_and_update_config", staticmethod(check_and_force)),
+        ):
+            stack.enter_context(patch.object(owner, name, stand_in))
+        yield

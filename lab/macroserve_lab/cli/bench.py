@@ -32,9 +32,9 @@ def prepare() -> None:
 
 
 def _scheduler() -> Figures:
-    from macroserve_lab.bench import scheduler, steady_decodes
+    from macroserve_lab.bench.scheduler import measure, measure_steady
 
-    return scheduler.measure() | steady_decodes.measure()
+    return measure() | measure_steady()
 
 
 def _route() -> Figures:
@@ -62,9 +62,9 @@ def _migration() -> Figures:
 
 
 def _hybrid() -> Figures:
-    from macroserve_lab.bench.hybrid import measure
+    from macroserve_lab.bench.engine_pairs import measure_hybrid
 
-    return asyncio.run(measure(quickstart_settings("opt")))
+    return asyncio.run(measure_hybrid(quickstart_settings("opt")))
 
 
 ALL: dict[str, Callable[[], Figures]] = {
@@ -117,14 +117,7 @@ def engine(json_file: JsonFile = None) -> None:
     """Compare the engine with stock vLLM (ten minutes): CPU time of a step's scheduling and of a
     streamed token, steps of a pipeline and of speculation, prefix caches, adapters, and tokens of
     all strategies and of models of several kinds."""
-    from macroserve_lab.bench import (
-        adapters,
-        engine_steps,
-        kinds,
-        pipeline,
-        prefixes,
-        strategy_tokens,
-    )
+    from macroserve_lab.bench import engine_pairs, engine_steps, engine_tokens
     from macroserve_lab.bench.token_cpu import TokenCpuOptions
     from macroserve_lab.bench.token_cpu import measure as measure_tokens
 
@@ -132,11 +125,11 @@ def engine(json_file: JsonFile = None) -> None:
     parts: dict[str, Callable[[], Figures]] = {
         "steps": lambda: engine_steps.measure(settings),
         "speculation": lambda: engine_steps.measure_speculation(settings),
-        "pipeline": lambda: pipeline.measure(settings),
-        "prefixes": lambda: asyncio.run(prefixes.measure(settings)),
-        "adapters": lambda: asyncio.run(adapters.measure(settings)),
-        "kinds": lambda: asyncio.run(kinds.measure(settings)),
-        "strategies": lambda: strategy_tokens.measure(settings),
+        "pipeline": lambda: engine_steps.measure_pipeline(settings),
+        "prefixes": lambda: asyncio.run(engine_pairs.measure_prefixes(settings)),
+        "adapters": lambda: asyncio.run(engine_pairs.measure_adapters(settings)),
+        "kinds": lambda: asyncio.run(engine_tokens.measure_kinds(settings)),
+        "strategies": lambda: engine_tokens.measure_strategies(settings),
         "tokens": lambda: asyncio.run(measure_tokens(settings, token_cpu, commit())),
     }
     report(_measured(parts), json_file)

@@ -10,7 +10,7 @@ prepare_environment()
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 
 from macroserve.engine.vllm.scheduler import MacroserveScheduler  # noqa: E402
-from macroserve_lab.bench import engine_steps, pipeline  # noqa: E402
+from macroserve_lab.bench import engine_steps  # noqa: E402
 from macroserve_lab.bench.quickstart import quickstart_settings  # noqa: E402
 from macroserve_lab.dry_run import DryRun  # noqa: E402
 
@@ -63,4 +63,4 @@ def test_steps_decode_all_seats_while_others_wait(
 
 
 def test_pipeline_needs_no_more_steps_than_vllm(settings: EngineSettings) -> None:
-    assert pipeline.measure(settings, 40).popitem()[1] <= 1.05
+    assert engine_steps.measure_pipeline(settings, 40).popitem()[1] <= 1.05

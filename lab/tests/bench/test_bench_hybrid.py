@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from macroserve.bench.real_engine import Answer
-from macroserve_lab.bench.hybrid import at_a_time, measure, tokens_per_s
+from macroserve_lab.bench.engine_pairs import at_a_time, measure_hybrid, tokens_per_s
 from macroserve_lab.bench.quickstart import quickstart_settings
 
 
@@ -20,7 +20,7 @@ def test_concurrent_requests_are_counted_until_the_last_begins():
 @pytest.mark.integration
 @pytest.mark.timeout(900)  # two engines, and two bursts that wait for builds beside them
 def test_hidden_states_let_nearly_twice_as_many_requests_run():
-    figures = asyncio.run(measure(quickstart_settings("opt"), num_rounds=1))
+    figures = asyncio.run(measure_hybrid(quickstart_settings("opt"), num_rounds=1))
     assert figures["hybrid.pages"] == 100
     assert figures["hybrid.running.kv"] < 100 / 8
     assert figures["hybrid.running_ratio"] > 1.5
@@ -30,4 +30,4 @@ def test_hidden_states_let_nearly_twice_as_many_requests_run():
 def test_model_without_hidden_states_is_refused_with_the_reason():
     settings = replace(quickstart_settings("opt"), prefix_caching="On")
     with pytest.raises(RuntimeError, match="off: prefix caching"):
-        asyncio.run(measure(settings, num_rounds=1))
+        asyncio.run(measure_hybrid(settings, num_rounds=1))

@@ -7,7 +7,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
 
-from macroserve_lab.bench import strategy_tokens  # noqa: E402
+from macroserve_lab.bench import engine_tokens  # noqa: E402
 from macroserve_lab.bench.offline_engine import OfflineEngine  # noqa: E402
 from macroserve_lab.bench.quickstart import quickstart_settings  # noqa: E402
 
@@ -31,8 +31,8 @@ def test_tokens_are_those_of_stock_vllm_in_each_mode(monkeypatch: pytest.MonkeyP
                 seen.append((is_async, status.cached_tokens > 0))
             return tokens
 
-    monkeypatch.setattr(strategy_tokens, "OfflineEngine", Watched)
-    figures = strategy_tokens.measure(quickstart_settings(), ("unified",))
+    monkeypatch.setattr(engine_tokens, "OfflineEngine", Watched)
+    figures = engine_tokens.measure_strategies(quickstart_settings(), ("unified",))
     modes = ("sync", "sync_prefixes", "async", "async_prefixes")
     assert figures == {
         "engine.tokens_equal": 1,
@@ -42,13 +42,13 @@ def test_tokens_are_those_of_stock_vllm_in_each_mode(monkeypatch: pytest.MonkeyP
 
 
 def test_share_counts_responses_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    serve = strategy_tokens._serve
+    serve = engine_tokens._serve
     served: list[list[list[int]]] = []
 
     def one_differs(args, work):
         served.append(serve(args, work) if not served else [[], *served[0][1:]])
         return served[-1]
 
-    monkeypatch.setattr(strategy_tokens, "_serve", one_differs)
-    figures = strategy_tokens.measure(quickstart_settings(), ("unified",))
-    assert set(figures.values()) == {1 - 1 / strategy_tokens.NUM_REQUESTS}
+    monkeypatch.setattr(engine_tokens, "_serve", one_differs)
+    figures = engine_tokens.measure_strategies(quickstart_settings(), ("unified",))
+    assert set(figures.values()) == {1 - 1 / engine_tokens.NUM_REQUESTS}
