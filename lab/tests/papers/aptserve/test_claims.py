@@ -1,29 +1,11 @@
 """Apt-Serve's claims hold in the simulator: each test fails if a difference changes its sign."""
 
-from dataclasses import replace
-from functools import cache
-
 import pytest
+from lab_support.claims.aptserve import BEYOND, attainment
 
-from macroserve.core.tuning import Tuning
 from macroserve_lab.papers.aptserve import figures
 from macroserve_lab.papers.aptserve.cases import BASELINES, DECAYED, experiment
 from macroserve_lab.papers.measurements import Percentiles, point
-
-BEYOND = {"ShareGPT": (3.0, 40.0), "HumanEval": (16.0, 15.0), "LongBench": (2.0, 40.0)}
-"""Rates beyond what the baselines hold, requests/s, and seconds of them."""
-
-
-@cache
-def attainment(
-    name: str, variant: str, rate: float, duration_s: float, chunk_tokens: int | None = None
-) -> float:
-    """Return the attainment of OPT-13B for a load."""
-    chosen = experiment("OPT-13B", name, variant)
-    if chunk_tokens is not None:
-        scenario = replace(chosen.scenario, tuning=Tuning(chunk_tokens=chunk_tokens))
-        chosen = replace(chosen, scenario=scenario)
-    return chosen.serve(rate, duration_s).attainment
 
 
 @pytest.mark.parametrize("name", BEYOND)
@@ -60,13 +42,6 @@ def test_aptserve_with_chunks_attains_more_than_without(name: str) -> None:
     """Figure 11, section 6.7."""
     chunked = attainment(name, "aptserve-s", *BEYOND[name])
     assert chunked > attainment(name, "aptserve", *BEYOND[name]) + 0.01
-
-
-def test_size_of_a_chunk_decides_whether_long_prompts_gain_by_chunks() -> None:
-    """LongBench, where the sign of figure 11 is not the paper's with chunks of 512 tokens."""
-    whole = attainment("LongBench", "aptserve", 3.0, 60.0)
-    assert attainment("LongBench", "aptserve-s", 3.0, 60.0, 512) < whole - 0.01
-    assert attainment("LongBench", "aptserve-s", 3.0, 60.0, 2048) > whole + 0.01
 
 
 @pytest.mark.parametrize("name", BEYOND)

@@ -1,32 +1,12 @@
 """Claims of the paper's motivation (section 2.2, figure 1) in the simulator: each test fails if a
 difference changes its sign.
 
-All are of OPT-13B on ShareGPT, with the lengths of all responses known. Where a sign is not the
-paper's, the explanation of the figure ``schedulers`` says so, with what decides it.
+All are of OPT-13B on ShareGPT, with the lengths of all responses known. Claims of the opposite sign
+here are in ``test_opposite_signs.py``.
 """
 
-from dataclasses import replace
-from functools import cache
-
 import pytest
-
-from macroserve.sim.results import AT_END, RunResult
-from macroserve_lab.papers.econoserve.cases import MODELS, TRACES
-from macroserve_lab.papers.econoserve.figures import KNOWING
-
-OPT_13B, SHARE_GPT = MODELS[0], TRACES[1]
-VLLM = "prefill-first"
-
-
-@cache
-def served(name: str, rate: float = 4.0, flops_share: float = 1.0) -> RunResult:
-    """Return the result of 20 s, on devices with ``flops_share`` of the operations per second."""
-    found = KNOWING[SHARE_GPT, name].experiment
-    cluster = found.scenario.cluster
-    roof = replace(cluster.device.roof, flops_per_s=flops_share * cluster.device.roof.flops_per_s)
-    cluster = replace(cluster, device=replace(cluster.device, roof=roof))
-    scenario = replace(found.scenario, cluster=cluster)
-    return replace(found, scenario=scenario).serve(rate, 20.0, stop=AT_END)
+from lab_support.claims.motivation import VLLM, served
 
 
 @pytest.mark.parametrize("name", ["orca", "srtf", "fastserve"])
@@ -81,23 +61,9 @@ def test_cost_of_preemptions_decides_whether_multires_passes_sarathi() -> None:
     assert fast[0] > 1.05 * fast[1]
 
 
-def test_multires_has_smaller_batches_than_sarathi() -> None:
-    """Section 2.2, whose sign is not the paper's (5 % larger): memory reserved for responses to
-    come holds no request that could run."""
-    ours, sarathi = served("multires"), served("sarathi")
-    assert ours.forward_size < 0.8 * sarathi.forward_size
-    assert ours.throughput < sarathi.throughput
-
-
 def test_groups_take_longer_than_the_nearest_requests() -> None:
     """Figure 1e: SyncCoupled and MultiRes."""
     assert served("sync-coupled").completion_s > 1.1 * served("multires").completion_s
-
-
-def test_decoupling_costs_completion_time_with_known_lengths() -> None:
-    """Section 2.2, whose sign is not the paper's (35 % less)."""
-    coupled, decoupled = served("sync-coupled"), served("sync-decoupled")
-    assert decoupled.completion_s > 1.1 * coupled.completion_s
 
 
 @pytest.mark.parametrize("name", ["multires", "sync-coupled", "sarathi"])
