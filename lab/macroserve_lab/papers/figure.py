@@ -1,9 +1,10 @@
 """Figures of a paper as tables: measurements, claims about them, plots, and one renderer."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from typing import Any
 
 from macroserve_lab.papers.measurements import Measurement, Values
 
@@ -59,6 +60,10 @@ class Claim:
         return Row(self.case, strategy, self.metric, ours, self.paper, self.is_summary)
 
 
+Table = Sequence[Any]
+"""Claims, and tables of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One plot of a figure.
@@ -83,15 +88,23 @@ class Figure:
     """
 
     measurements: Collection[Measurement]
-    table: Sequence[Claim]
+    table: Table
     plots: Sequence[Callable[[Values], Sequence[Panel]]] = ()
     note: str = ""
 
     def rows(self, values: Values) -> list[Row]:
-        return [claim.row(values) for claim in self.table]
+        return [claim.row(values) for claim in _flat(self.table)]
 
     def panels(self, values: Values) -> list[Panel]:
         return [panel for plot in self.plots for panel in plot(values)]
+
+
+def _flat(table: Table) -> Iterator[Claim]:
+    for each in table:
+        if isinstance(each, Claim):
+            yield each
+        else:
+            yield from _flat(each)
 
 
 def annotated(module: str, figures: Mapping[str, Figure]) -> dict[str, Figure]:

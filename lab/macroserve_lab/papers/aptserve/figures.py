@@ -58,11 +58,7 @@ HELD = Sweep(_held, level=LEVELS, model=RANKS, name=SETS, system=COMPARED)
 THROUGHPUT = Figure(
     HELD.values(),
     [
-        claim
-        for level, gains in GAINS.items()
-        for baseline, papers in gains.items()
-        for of, pool, paper in zip(("all cases", "at most"), (mean, max), papers, strict=True)
-        for claim in HELD.over(
+        HELD.over(
             TIMES,
             f"{level}, {of}",
             "aptserve",
@@ -71,6 +67,9 @@ THROUGHPUT = Figure(
             level=level,
             **FLOORED,
         )
+        for level, gains in GAINS.items()
+        for baseline, papers in gains.items()
+        for of, pool, paper in zip(("all cases", "at most"), (mean, max), papers, strict=True)
     ]
     + HELD.table("{level}, {model}, {name}", "{system}", "requests/s"),
 )
@@ -160,7 +159,7 @@ TABLE_5 = {
 }
 """Attainment in percent of Apt-Serve in first-come, first-served order, for each variation."""
 
-ABLATED = ("aptserve, KV only", "aptserve", "aptserve, FCFS")
+ABLATED: tuple[str, ...] = ("aptserve, KV only", "aptserve", "aptserve, FCFS")
 AS_THE_PAPER = (
     "aptserve, the paper's kernel",
     "aptserve, KV only, the paper's engine",
@@ -214,10 +213,8 @@ SPREADS = Sweep(_spread, name=SPREAD_RATES, system=("aptserve, FCFS", "aptserve"
 LATENCIES = Figure(
     SPREADS.values(),
     [
-        claim
-        for name in SPREAD_RATES
-        for claim in [
-            *SPREADS.table(
+        [
+            SPREADS.table(
                 "{name}, {m.rate:g} requests/s",
                 "{system}",
                 "attainment in %",
@@ -228,10 +225,7 @@ LATENCIES = Figure(
                 name=name,
             ),
             *[
-                claim
-                for latency in SPREAD_LATENCIES
-                for percent in (50, 90, 99)
-                for claim in SPREADS.table(
+                SPREADS.table(
                     "{name}, {m.rate:g} requests/s",
                     "{system}",
                     f"{latency} in s, p{percent}",
@@ -239,8 +233,11 @@ LATENCIES = Figure(
                     is_summary=True,
                     name=name,
                 )
+                for latency in SPREAD_LATENCIES
+                for percent in (50, 90, 99)
             ],
         ]
+        for name in SPREAD_RATES
     ],
     [
         Plot(

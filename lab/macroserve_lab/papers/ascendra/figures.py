@@ -73,9 +73,8 @@ HELD = Sweep(
 GOODPUT = Figure(
     HELD.values(),
     [
-        claim
+        HELD.over(GAIN, case.name, "ascendra", papers, least=LOWEST_TRIED, case=case)
         for case, papers in GAINS.items()
-        for claim in HELD.over(GAIN, case.name, "ascendra", papers, least=LOWEST_TRIED, case=case)
     ]
     + HELD.table("{case.name}", "{system}", "requests/s"),
 )
@@ -115,11 +114,8 @@ VARIED = Sweep(lambda system: goodput(f"variant {system}", VARIANTS[system]), sy
 VARIANT_GAINS = Figure(
     VARIED.values(),
     [
-        claim
+        VARIED.over(GAIN, case.name, better, {worse: None}, least=LOWEST_TRIED, is_summary=True)
         for case, better, worse in ORDERS
-        for claim in VARIED.over(
-            GAIN, case.name, better, {worse: None}, least=LOWEST_TRIED, is_summary=True
-        )
     ],
 )
 
@@ -174,7 +170,7 @@ ATTAINMENT = Figure(
             lambda values: max(most_in_time(case)(values) for case in CASES),
             MORE_IN_TIME,
         ),
-        *curves_table(CURVES, "{case.name}, "),
+        curves_table(CURVES, "{case.name}, "),
     ],
     [attainment_plot(CURVES, "{case.name}")],
 )
@@ -266,7 +262,7 @@ DROPPING = Sweep(
 )
 
 
-def _over_mean(rate: float) -> Quantity:
+def over_mean(rate: float) -> Quantity:
     ours = DROPPING.value(rate=rate, system="ascendra")
     others = [DROPPING.value(rate=rate, system=baseline) for baseline in BASELINES]
     return lambda values: ours(values) / (sum(each(values) for each in others) / len(others))
@@ -279,7 +275,7 @@ OVERLOAD = Figure(
             f"{rate:g} requests/s",
             "ascendra over baselines",
             "times served within the SLOs",
-            _over_mean(rate),
+            over_mean(rate),
             DROP_GAIN,
         )
         for rate in OVERLOAD_RATES
@@ -312,10 +308,8 @@ ORDERED = Sweep(
 ORDERING = Figure(
     ORDERED.values(),
     [
-        claim
-        for case in CASES
-        for claim in [
-            *ORDERED.table("{case.name}", "{system.name}", "requests/s", case=case),
+        [
+            ORDERED.table("{case.name}", "{system.name}", "requests/s", case=case),
             *[
                 Claim(
                     case.name,
@@ -327,6 +321,7 @@ ORDERING = Figure(
                 for ours in (Ordering.EDF, Ordering.SLACK)
             ],
         ]
+        for case in CASES
     ],
 )
 
@@ -418,9 +413,7 @@ def _breakdown(rate: float) -> list[Claim]:
     return found
 
 
-BREAKDOWN = Figure(
-    BREAKDOWNS.values(), [claim for rate in BREAKDOWN_RATES for claim in _breakdown(rate)]
-)
+BREAKDOWN = Figure(BREAKDOWNS.values(), [_breakdown(rate) for rate in BREAKDOWN_RATES])
 
 # Section 6.1: utilization of the HP instance under a light load, with tickets and without.
 
@@ -450,14 +443,7 @@ UTILIZATION = Sweep(
 TICKETS = Figure(
     UTILIZATION.values(),
     [
-        claim
-        for rate in TICKET_RATES
-        for system in TICKETING
-        for of, metric, scale in (
-            (HP_UTILIZATION, "HP utilization in %", 100),
-            ("attainment", "attainment", 1),
-        )
-        for claim in UTILIZATION.table(
+        UTILIZATION.table(
             "{rate:g} requests/s",
             "{system}",
             metric,
@@ -466,6 +452,12 @@ TICKETS = Figure(
             is_summary=True,
             rate=rate,
             system=system,
+        )
+        for rate in TICKET_RATES
+        for system in TICKETING
+        for of, metric, scale in (
+            (HP_UTILIZATION, "HP utilization in %", 100),
+            ("attainment", "attainment", 1),
         )
     ]
     + [
@@ -495,10 +487,8 @@ APPENDED_SCALED = _scaled(APPENDED_RATES)
 APPENDIX = Figure(
     [*APPENDED_HELD.values(), *APPENDED_SCALED.values()],
     [
-        claim
-        for case in APPENDED
-        for claim in [
-            *APPENDED_HELD.over(
+        [
+            APPENDED_HELD.over(
                 GAIN,
                 case.name,
                 "ascendra",
@@ -507,7 +497,7 @@ APPENDIX = Figure(
                 is_summary=True,
                 case=case,
             ),
-            *APPENDED_HELD.table("{case.name}", "{system}", "requests/s", case=case),
+            APPENDED_HELD.table("{case.name}", "{system}", "requests/s", case=case),
             *[
                 Claim(
                     case.name,
@@ -519,6 +509,7 @@ APPENDIX = Figure(
                 for system in STRATEGY_NAMES
             ],
         ]
+        for case in APPENDED
     ],
     [_scaled_plot(APPENDED_SCALED)],
 )

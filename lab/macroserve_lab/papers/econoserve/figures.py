@@ -34,7 +34,7 @@ from macroserve_lab.papers.econoserve.cases import (
 )
 from macroserve_lab.papers.econoserve.completed import Completed
 from macroserve_lab.papers.econoserve.overhead import Overhead
-from macroserve_lab.papers.figure import Claim, Figure, Panel, Quantity, annotated
+from macroserve_lab.papers.figure import Claim, Figure, Panel, Quantity, Table, annotated
 from macroserve_lab.papers.measurements import (
     Attainment,
     Curve,
@@ -83,7 +83,7 @@ HELD = Sweep(
 )
 
 
-def _rates(model: Model, trace: Trace) -> list[Claim]:
+def _rates(model: Model, trace: Trace) -> Table:
     """Return the rows of a case, with the middle of the paper's printed range as its value."""
     papers = {
         "prefill-first": trace.over_vllm,
@@ -103,7 +103,7 @@ def _rates(model: Model, trace: Trace) -> list[Claim]:
     ) + HELD.table(case, "{system}", "requests/s", model=model, trace=trace)
 
 
-RATE = Figure(HELD.values(), [claim for case in product(MODELS, TRACES) for claim in _rates(*case)])
+RATE = Figure(HELD.values(), [_rates(*case) for case in product(MODELS, TRACES)])
 
 # One plot of figure 9: normalized latency over the rate.
 
@@ -198,12 +198,9 @@ class Resource:
     label: str
     share_of: Callable[[Model], float] = lambda model: 1.0
 
-    def claims(self) -> list[Claim]:
+    def claims(self) -> Table:
         return [
-            claim
-            for model in MODELS
-            for scale in [self.share_of(model)]
-            for claim in USES.over(
+            USES.over(
                 Comparison(
                     f"points of {self.name}",
                     lambda ours, theirs, scale=scale: POINTS.of(scale * ours, scale * theirs),
@@ -214,13 +211,13 @@ class Resource:
                 of=self.metric,
                 model=model,
             )
+            for model in MODELS
+            for scale in [self.share_of(model)]
         ]
 
-    def table(self) -> list[Claim]:
+    def table(self) -> Table:
         return [
-            claim
-            for model in MODELS
-            for claim in USES.table(
+            USES.table(
                 "{model.name}, {rate:g} requests/s",
                 "{system}",
                 f"share of {self.name}",
@@ -228,6 +225,7 @@ class Resource:
                 scale=self.share_of(model),
                 model=model,
             )
+            for model in MODELS
         ]
 
     def plot(self, values: Values) -> list[Panel]:
@@ -258,8 +256,7 @@ RESOURCES = (
 )
 UTILISATION = Figure(
     USES.values(),
-    [claim for each in RESOURCES for claim in each.claims()]
-    + [claim for each in RESOURCES for claim in each.table()],
+    [each.claims() for each in RESOURCES] + [each.table() for each in RESOURCES],
     [each.plot for each in RESOURCES],
 )
 
@@ -518,11 +515,9 @@ KNOWING = Sweep(
 )
 
 
-def _more(case: str, papers: Mapping[Any, float | None], **cells: Any) -> list[Claim]:
+def _more(case: str, papers: Mapping[Any, float | None], **cells: Any) -> Table:
     return [
-        claim
-        for (ours, other, metric), paper in papers.items()
-        for claim in KNOWING.over(
+        KNOWING.over(
             GAIN,
             f"{OPT_13B.name}, {case}",
             ours,
@@ -531,13 +526,14 @@ def _more(case: str, papers: Mapping[Any, float | None], **cells: Any) -> list[C
             of=metric,
             **cells,
         )
+        for (ours, other, metric), paper in papers.items()
     ]
 
 
 SCHEDULERS_FIGURE = Figure(
     KNOWING.values(),
     [
-        *_more("all traces", MORE),
+        _more("all traces", MORE),
         *[
             Claim(
                 f"{OPT_13B.name}, all traces",
@@ -548,12 +544,8 @@ SCHEDULERS_FIGURE = Figure(
             )
             for system, paper in FAILED.items()
         ],
-        *[
-            claim
-            for trace in TRACES
-            for claim in _more(trace.workload, dict.fromkeys(MORE), trace=trace)
-        ],
-        *KNOWING.table(f"{OPT_13B.name}, {{trace.workload}}", "{system}", of=SCHEDULER_METRICS),
+        *[_more(trace.workload, dict.fromkeys(MORE), trace=trace) for trace in TRACES],
+        KNOWING.table(f"{OPT_13B.name}, {{trace.workload}}", "{system}", of=SCHEDULER_METRICS),
     ],
 )
 
@@ -656,15 +648,14 @@ PERCENT_OF_STEPS = "% of the steps' time"
 OVERHEAD = Figure(
     OVERHEADS.values(),
     [
-        claim
-        for system, paper in MORE_OVERHEAD.items()
-        for claim in OVERHEADS.over(
+        OVERHEADS.over(
             POINTS,
             f"{OPT_13B.name}, all traces",
             system,
             {BASELINE: paper},
             metric="points of the steps' time",
         )
+        for system, paper in MORE_OVERHEAD.items()
     ]
     + [
         Claim(
@@ -769,7 +760,7 @@ def _times_s(factor: Factor, trace: Trace, values: Values) -> dict[float, float]
     }
 
 
-def _factor(factor: Factor, trace: Trace, paper: float) -> list[Claim]:
+def _factor(factor: Factor, trace: Trace, paper: float) -> Table:
     def best(values: Values) -> float:
         times_s = _times_s(factor, trace, values)
         return min(times_s, key=lambda percent: times_s[percent])
@@ -787,7 +778,7 @@ def _factor(factor: Factor, trace: Trace, paper: float) -> list[Claim]:
             longer,
             is_summary=True,
         ),
-        *FACTORED[factor].table(
+        FACTORED[factor].table(
             "{trace.workload}", f"{factor.name} {{percent:g}} %", of=SENSITIVE, trace=trace
         ),
     ]
@@ -808,12 +799,11 @@ SENSITIVITY = Figure(
         _scale_claim("points more in time", POINTS, Metric.ATTAINMENT, MORE_IN_TIME),
         _scale_claim("longer completion in %", GAIN, Metric.COMPLETION),
         _scale_claim("more requests/s in %", GAIN, Metric.THROUGHPUT),
-        *SCALED.table("{trace.workload}", "scale {scale:g}", of=SENSITIVE),
+        SCALED.table("{trace.workload}", "scale {scale:g}", of=SENSITIVE),
         *[
-            claim
+            _factor(factor, trace, paper)
             for factor in FACTORS
             for trace, paper in zip(TRACES, factor.best, strict=True)
-            for claim in _factor(factor, trace, paper)
         ],
     ],
     [

@@ -27,7 +27,7 @@ from macroserve_lab.papers.ecoserve.cases import (
     Case,
     experiments,
 )
-from macroserve_lab.papers.figure import Claim, Figure, Panel, annotated
+from macroserve_lab.papers.figure import Claim, Figure, Panel, Table, annotated
 from macroserve_lab.papers.measurements import BestOf, Curve, Goodput, Percentiles, Values, point
 from macroserve_lab.papers.sweep import (
     GAIN,
@@ -104,11 +104,7 @@ def _num_without(system: str) -> Claim:
 GOODPUT = Figure(
     HELD.values(),
     [
-        claim
-        for level, gains in GAINS.items()
-        for baseline, paper in gains.items()
-        for variant in (OURS if level == "P90" else OURS[:1])
-        for claim in HELD.over(
+        HELD.over(
             GAIN,
             f"{level}, all cases",
             variant,
@@ -117,6 +113,9 @@ GOODPUT = Figure(
             level=level,
             **FLOORED,
         )
+        for level, gains in GAINS.items()
+        for baseline, paper in gains.items()
+        for variant in (OURS if level == "P90" else OURS[:1])
     ]
     + [_num_without(system) for system in STRATEGY_NAMES]
     + [
@@ -288,7 +287,7 @@ RISING = Sweep(
 )
 
 
-def _rising(system: str) -> list[Claim]:
+def _rising(system: str) -> Table:
     """Return the readings. In the paper's plot, attainment falls with each rise of the rate and
     recovers with each new instance."""
     rising = RISING[system]
@@ -304,16 +303,15 @@ def _rising(system: str) -> list[Claim]:
         Claim("20 to 50 requests/s", system, metric, ours, is_summary=True)
         for metric, ours in summaries.items()
     ] + [
-        claim
-        for metric in ("attainment", "instances")
-        for at_s in _read_at_s()
-        for claim in RISING.table(
+        RISING.table(
             f"after {at_s:g} s",
             "{system}",
             metric,
             of=(f"{metric} after {at_s:g} s",),
             system=system,
         )
+        for metric in ("attainment", "instances")
+        for at_s in _read_at_s()
     ]
 
 
@@ -328,7 +326,7 @@ def _rises(values: Values) -> list[Panel]:
 
 DYNAMIC_SCALING = Figure(
     RISING.values(),
-    [claim for system in ("ecoserve", "unified") for claim in _rising(system)],
+    [_rising(system) for system in ("ecoserve", "unified")],
     [
         _rises,
         *[

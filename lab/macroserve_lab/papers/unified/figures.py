@@ -51,13 +51,13 @@ _BY_KEY = {look.key: look for look in LOOKS.values()}
 GOODPUT = Figure(
     [_BY_KEY.get(each.key, each) for each in measurements(BENCHMARKS)],
     [
-        *gains(BENCHMARKS),
+        gains(BENCHMARKS),
         *[
             Claim(case, UNIFIED, of, reading(point(look.key, of)))
             for case, look in LOOKS.items()
             for of in LOOKED_AT
         ],
-        *rates(BENCHMARKS),
+        rates(BENCHMARKS),
     ],
 )
 
@@ -110,7 +110,7 @@ def _ceiling_rows(benchmark: Benchmark) -> list[Claim]:
 
 CEILING = Figure(
     [*LOOKS.values(), *[each for ceilings in CEILINGS.values() for each in ceilings]],
-    [claim for benchmark in BY_GOODPUT for claim in _ceiling_rows(benchmark)],
+    [_ceiling_rows(benchmark) for benchmark in BY_GOODPUT],
 )
 
 # Nearly all requests have to be within the targets, or nearly all tokens and not only their mean.
