@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 
 def report(figures: Mapping[str, float], path: Path | None, at: str | None = None) -> None:
@@ -14,17 +15,21 @@ def report(figures: Mapping[str, float], path: Path | None, at: str | None = Non
 
     at: commit that they are from; by default the checkout's.
     """
-    lines: dict[str, str | float] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine(),
-        "commit": at or commit(),
-    }
-    lines |= {name: round(figure, 4) for name, figure in figures.items()}
+    lines = origin(at) | {name: round(figure, 4) for name, figure in figures.items()}
     text = json.dumps(lines, indent=2)
     print(text)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
+
+
+def origin(at: str | None = None) -> dict[str, Any]:
+    """Return the date, the machine, and the commit, by default the checkout's."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine(),
+        "commit": at or commit(),
+    }
 
 
 def machine() -> str:

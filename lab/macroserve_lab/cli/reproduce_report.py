@@ -9,7 +9,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
+from macroserve_lab.bench.figures import origin
+from macroserve_lab.papers.claims.figures import CLAIMS
 from macroserve_lab.papers.figure import Figure, Panel, Row
+from macroserve_lab.papers.measurements import Values
 
 Results = Mapping[str, tuple[Figure, Sequence[Row]]]
 """Figures and their rows, by name."""
@@ -63,6 +66,16 @@ def write(path: Path, results: Results) -> None:
         for row in rows
     ]
     path.write_text(json.dumps(documents, indent=2) + "\n")
+
+
+def write_claims(path: Path, results: Results, values: Values) -> None:
+    """Write the claims of the papers' abstracts, as docs/results/data/papers.json has them."""
+    found = [
+        claim.document(values) | {"setup": figure.note}
+        for name, (figure, _) in results.items()
+        for claim in CLAIMS[name]
+    ]
+    path.write_text(json.dumps(origin() | {"claims": found}, indent=2) + "\n")
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:
