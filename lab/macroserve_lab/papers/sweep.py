@@ -25,6 +25,10 @@ class Comparison:
     metric: str
     of: Callable[[float, float], float]
 
+    def scaled(self, metric: str, scale: float) -> "Comparison":
+        """Return the comparison of values times ``scale``."""
+        return Comparison(metric, lambda ours, theirs: self.of(scale * ours, scale * theirs))
+
 
 TIMES = Comparison("times", lambda ours, theirs: ours / theirs)
 GAIN = Comparison("gain in %", lambda ours, theirs: 100 * (ours / theirs - 1))
@@ -203,6 +207,7 @@ class Plot(Generic[M]):
     title, line: formats of a cell's values, by which cells are grouped.
     along: axis whose values are x, or function of measurement and values that returns a line.
     of: name of one of several values of a cell.
+    scale: function of a cell that returns the factor on its value.
     """
 
     sweep: Sweep[M]
@@ -212,6 +217,7 @@ class Plot(Generic[M]):
     along: str | Callable[[M, Values], Line]
     line: str = "{system}"
     of: str = ""
+    scale: Callable[..., float] = lambda **cell: 1.0
     is_share: bool = False
 
     def __call__(self, values: Values) -> list[Panel]:
@@ -220,7 +226,8 @@ class Plot(Generic[M]):
             names = {**cell, "m": measurement}
             lines = panels.setdefault(self.title.format(**names), {})
             if isinstance(self.along, str):
-                at = (cell[self.along], values[point(measurement.key, self.of)])
+                value = self.scale(**cell) * values[point(measurement.key, self.of)]
+                at = (cell[self.along], value)
                 lines.setdefault(self.line.format(**names), []).append(at)
             else:
                 lines[self.line.format(**names)] = [*self.along(measurement, values)]

@@ -92,7 +92,7 @@ FIGURES = annotated(
             BY_START.values(),
             BY_START.table("start {start_s:g} s", "unified", of=METRICS, is_summary=True),
             [
-                Plot(BY_START, of, "start in s", y, "start_s", "unified", of, is_share)
+                Plot(BY_START, of, "start in s", y, "start_s", "unified", of, is_share=is_share)
                 for of, y, is_share in (
                     ("attainment", "within targets", True),
                     ("mean instances", "instances", False),

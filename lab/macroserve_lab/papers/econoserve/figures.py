@@ -1,6 +1,6 @@
 """EconoServe's figures (sections 2 and 4)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import mean
@@ -44,7 +44,6 @@ from macroserve_lab.papers.measurements import (
     RateAtLatency,
     Served,
     Values,
-    point,
 )
 from macroserve_lab.papers.sweep import (
     GAIN,
@@ -178,86 +177,62 @@ USES = Sweep(
 )
 
 
-def _peak_share(model: Model) -> float:
+def _whole(**cell: Any) -> float:
+    return 1.0
+
+
+def _peak_share(model: Model, **cell: Any) -> float:
     """Return the share of the devices' peak operations that one token per second of an instance
     takes."""
     spec = cluster(model)
     return 2 * spec.shape.active_parameters / (model.ranks * spec.device.roof.flops_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A resource whose utilization is compared.
+RESOURCES = {
+    "the cache": (Metric.KV_USE, _whole, MORE_CACHE, "cache that holds tokens"),
+    "the compute": (Metric.FORWARD_TOKENS, _peak_share, MORE_COMPUTE, "peak operations in use"),
+}
+"""Metric of a resource, the factor from it to the share in use, the paper's points, and a label."""
 
-    share_of: function of a model that returns the factor from the metric to the share in use.
-    """
-
-    name: str
-    metric: Metric
-    more: Mapping[str, tuple[float, ...]]
-    label: str
-    share_of: Callable[[Model], float] = lambda model: 1.0
-
-    def claims(self) -> Table:
-        return [
-            USES.over(
-                Comparison(
-                    f"points of {self.name}",
-                    lambda ours, theirs, scale=scale: POINTS.of(scale * ours, scale * theirs),
-                ),
-                f"{model.name}, {SHAREGPT.workload}",
-                "econoserve",
-                dict(zip(USE_BASELINES, self.more[model.name], strict=True)),
-                of=self.metric,
-                model=model,
-            )
-            for model in MODELS
-            for scale in [self.share_of(model)]
-        ]
-
-    def table(self) -> Table:
-        return [
-            USES.table(
-                "{model.name}, {rate:g} requests/s",
-                "{system}",
-                f"share of {self.name}",
-                of=(self.metric,),
-                scale=self.share_of(model),
-                model=model,
-            )
-            for model in MODELS
-        ]
-
-    def plot(self, values: Values) -> list[Panel]:
-        return [
-            Panel(
-                f"{model.name}, {SHAREGPT.workload}",
-                "requests/s",
-                self.label,
-                {
-                    system: [
-                        (rate, self.share_of(model) * values[point(each.key, self.metric)])
-                        for rate in USE_RATES
-                        for each in [USES[model, system, rate]]
-                    ]
-                    for system in USE_SYSTEMS
-                },
-                is_share=True,
-            )
-            for model in MODELS
-        ]
-
-
-RESOURCES = (
-    Resource("the cache", Metric.KV_USE, MORE_CACHE, "cache that holds tokens"),
-    Resource(
-        "the compute", Metric.FORWARD_TOKENS, MORE_COMPUTE, "peak operations in use", _peak_share
-    ),
-)
 UTILISATION = Figure(
     USES.values(),
-    [each.claims() for each in RESOURCES] + [each.table() for each in RESOURCES],
-    [each.plot for each in RESOURCES],
+    [
+        USES.over(
+            POINTS.scaled(f"points of {resource}", share(model=model)),
+            f"{model.name}, {SHAREGPT.workload}",
+            "econoserve",
+            dict(zip(USE_BASELINES, printed[model.name], strict=True)),
+            of=metric,
+            model=model,
+        )
+        for resource, (metric, share, printed, _) in RESOURCES.items()
+        for model in MODELS
+    ]
+    + [
+        USES.table(
+            "{model.name}, {rate:g} requests/s",
+            "{system}",
+            f"share of {resource}",
+            of=(metric,),
+            scale=share(model=model),
+            model=model,
+        )
+        for resource, (metric, share, _, _) in RESOURCES.items()
+        for model in MODELS
+    ],
+    [
+        Plot(
+            USES,
+            f"{{model.name}}, {SHAREGPT.workload}",
+            "requests/s",
+            label,
+            "rate",
+            of=metric,
+            scale=share,
+            is_share=True,
+        )
+        for metric, share, _, label in RESOURCES.values()
+    ],
 )
 
 # Figure 12: devices with which the goodput of DistServe is held.
