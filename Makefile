@@ -24,7 +24,7 @@ CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up lint types imports test test-unit test-smoke test-all test-engines test-deployments test-wheel test-api test-lab test-api-release e2e e2e-core e2e-given e2e-kind test-cluster images manifests \
+.PHONY: help venv up lint types imports test test-unit test-smoke test-all test-simulations test-engines test-deployments test-wheel test-api test-lab test-api-release e2e e2e-core e2e-given e2e-kind test-cluster images manifests \
 	docs docs-results docs-reference sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
 	peers bench-peers \
 	test-gpu bench-kernels gpu-archive gpu-check test-vllm vllm-names clean
@@ -54,7 +54,7 @@ lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff format --check
 
 types: $(INSTALLED) ## Check types
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 
 imports: $(INSTALLED) ## Check who imports whom
 	$(BIN)/lint-imports
@@ -63,10 +63,15 @@ imports: $(INSTALLED) ## Check who imports whom
 # seconds to import vLLM, so the tests that need it have workers of their own, as have the kernels'
 # tests: Triton reads its settings on import.
 VLLM_TESTS := tests/engine tests/bench/test_profile.py
+PYTEST_UNITS := $(BIN)/pytest tests --dist worksteal $(addprefix --ignore=,tests/kernels $(VLLM_TESTS))
 test-unit: $(INSTALLED) ## Run the tests that start no engine
-	$(BIN)/pytest tests -m "not integration" -n 4 $(addprefix --ignore=,tests/kernels $(VLLM_TESTS))
+	$(PYTEST_UNITS) -m "not integration and not simulation" -n 4
 	$(BIN)/pytest $(VLLM_TESTS) -m "not integration" -n 2
 	$(BIN)/pytest tests/kernels -n 2
+
+test-simulations: $(INSTALLED) ## Run the tests that simulate whole loads, and property tests with many examples
+	$(PYTEST_UNITS) -m simulation -n 2
+	$(PYTEST_UNITS) -m "hypothesis and not integration" -n 2 --hypothesis-profile=thorough
 
 test-smoke: $(INSTALLED) ## Serve with three real engines, split a cell and kill an instance
 	$(BIN)/pytest tests/deployment/test_smoke.py -n 0
@@ -94,7 +99,7 @@ test-lab: $(INSTALLED) ## Run the laboratory's tests
 	$(BIN)/pytest $(LAB_TESTS) -m "not integration" -n 4
 	$(PYTEST_SERVERS) $(LAB_TESTS)
 
-test-all: test test-engines test-deployments test-wheel test-api test-lab ## Run everything but the tests on nodes
+test-all: test test-simulations test-engines test-deployments test-wheel test-api test-lab ## Run everything but the tests on nodes
 
 test-cluster: $(INSTALLED) ## Run the tests of the test clusters themselves (TIER=nodes, as root, or TIER=api)
 	$(CLUSTER_COMMAND) build --tier $(TIER)

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says more about the machine's other work than about the code.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=30, **UNTIMED)
+settings.register_profile("thorough", max_examples=200, **UNTIMED)
+settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True)

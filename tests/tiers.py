@@ -20,7 +20,11 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("serving", "operator", "kernels")
 CLUSTER = ("helm", "crds", "manifests", "testcluster", "e2e")
 
+PACKAGES = ("api", "bench", "cli", "core", "local", "operator", "serving", "sim", "workload")
+UNIT_TESTS = tuple(f"tests/{package}" for package in PACKAGES)
+
 TIERS: dict[str, tuple[str, ...]] = {
+    "simulations": (*PRODUCT, "lab/macroserve_lab", "manifests", *UNIT_TESTS),
     "engines": ("serving", "kernels", "lab/macroserve_lab", "tests/engine", "tests/bench"),
     "deployments": (
         *("serving", "operator/macroserve/operator/apply", "kernels", "manifests"),

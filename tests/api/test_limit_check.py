@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.api.limit_check import excess, excess_of_bytes
@@ -204,7 +204,6 @@ NAMES = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(NAMES, JSON))
 def test_excess_of_any_json_gives_a_sentence_or_none(body: dict[str, Any]) -> None:
     found = excess(body, LIMITS)

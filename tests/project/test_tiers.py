@@ -91,17 +91,24 @@ def test_digest_changes_with_name_and_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("operator/macroserve/operator/report/events.py", {"wheel", "api", "lab", "nodes"}),
+        (
+            "operator/macroserve/operator/report/events.py",
+            {"simulations", "wheel", "api", "lab", "nodes"},
+        ),
         ("serving/macroserve/core/batch.py", set(TIERS) - {"cluster"}),
         ("crds/macroinstances.yaml", {"api", "nodes"}),
-        ("manifests/quickstart.yaml", {"deployments", "wheel", "api", "lab", "nodes"}),
+        (
+            "manifests/quickstart.yaml",
+            {"simulations", "deployments", "wheel", "api", "lab", "nodes"},
+        ),
         ("testcluster/cluster/dns.py", {"deployments", "api", "lab", "cluster", "nodes"}),
-        ("lab/macroserve_lab/papers/figure.py", {"engines", "deployments", "lab"}),
+        ("lab/macroserve_lab/papers/figure.py", {"simulations", "engines", "deployments", "lab"}),
         ("lab/tests/papers/test_figure.py", {"lab"}),
         ("e2e/test_serving.py", {"api", "nodes"}),
         ("helm/macroserve/values.yaml", {"api", "nodes"}),
         ("docs/index.md", set()),
-        ("tests/core/test_shapes.py", set()),
+        ("tests/core/test_shapes.py", {"simulations"}),
+        ("tests/crds/test_macroinstances_crd.py", set()),
         ("tests/support/pods.py", set(TIERS)),
         ("requirements/cpu.lock", set(TIERS)),
         ("pyproject.toml", set(TIERS)),

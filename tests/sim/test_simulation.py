@@ -134,6 +134,7 @@ def ends(monkeypatch):
     return times
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     ("num_instances", "rate", "num_blocks", "hidden_states_per_block"),

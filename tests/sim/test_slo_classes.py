@@ -24,6 +24,8 @@ from macroserve.workload.class_mix import ClassMix
 from macroserve.workload.datasets import AZURE_CONVERSATIONS
 from macroserve_lab.experiment import Experiment
 
+pytestmark = pytest.mark.simulation
+
 INTERACTIVE, BATCH = Slo(1.0, 0.05), Slo(30.0, 0.5)
 MODEL = ModelShape(6, 512, 8, 8, 64, 1408, 2048)
 SLOWNESS = 36.0

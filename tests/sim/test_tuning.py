@@ -15,6 +15,8 @@ from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
 
+pytestmark = pytest.mark.simulation
+
 OTHER = {
     "chunk_tokens": 64,
     "late_value": 1.0,

@@ -12,6 +12,8 @@ from macroserve.sim.results import AT_END
 from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import bursty
 
+pytestmark = pytest.mark.simulation
+
 TARGET_S = 0.1
 RATE, DURATION_S = 6.0, 200.0
 

@@ -10,6 +10,7 @@ from macroserve.cli.simulate.autoscale_options import AutoscaleOptions
 from macroserve.local.manifest_file import load
 
 
+@pytest.mark.simulation
 def test_simulate_autoscaled_reports_what_the_fleet_did(run, tmp_path):
     load = ("--rate", 12, "--prompt-tokens", 1500, "--output-tokens", 60, "--duration", "90s")
     fleet = ("--autoscale", "1:4", "--start-up", "20s", "--start-up-cv", 0.2)

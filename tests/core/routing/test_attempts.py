@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.request import Request, Slo
@@ -198,7 +198,6 @@ class Fleet:
                 client.outcome = "ended"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     num_poisons=st.integers(1, 3),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.scaling.fleet import (
@@ -213,7 +213,6 @@ def test_fleet_plan_takes_no_action_back(
 
 
 @given(worlds(), DESIRED, st.integers(1, 20))
-@settings(max_examples=200, deadline=None)
 def test_fleet_plan_interrupted_anywhere_leads_to_the_desired_fleet(
     world: World, desired: DesiredFleet, at_once: int
 ) -> None:
@@ -221,7 +220,6 @@ def test_fleet_plan_interrupted_anywhere_leads_to_the_desired_fleet(
 
 
 @given(scattered(), DESIRED)
-@settings(max_examples=250, deadline=None)
 def test_fleet_plan_with_one_action_per_reconcile_converges(
     world: World, desired: DesiredFleet
 ) -> None:
@@ -229,7 +227,6 @@ def test_fleet_plan_with_one_action_per_reconcile_converges(
 
 
 @given(worlds(), DESIRED)
-@settings(max_examples=150, deadline=None)
 def test_fleet_plan_without_reachable_cells_keeps_serving_instances(
     world: World, desired: DesiredFleet
 ) -> None:
@@ -241,7 +238,6 @@ def test_fleet_plan_without_reachable_cells_keeps_serving_instances(
 
 
 @given(worlds(), DESIRED)
-@settings(max_examples=150, deadline=None)
 def test_rollout_replaces_one_at_a_time_and_keeps_one_serving(
     world: World, desired: DesiredFleet
 ) -> None:

@@ -204,7 +204,7 @@ class InStep(RuleBasedStateMachine):
             assert getattr(seq, field) == pytest.approx(getattr(expected, field)), field
 
 
-InStep.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+InStep.TestCase.settings = settings(stateful_step_count=40)
 TestInStep = InStep.TestCase
 
 

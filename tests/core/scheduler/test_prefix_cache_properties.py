@@ -1,7 +1,7 @@
 """The scheduler never grants blocks that an engine with a prefix cache does not have."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.allocating_engine import AllocatingEngine
 
@@ -31,7 +31,6 @@ leavings = st.dictionaries(st.integers(0, 30), st.integers(0, 14), max_size=3)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=100, deadline=None)
 @given(requests, leavings, st.integers(22, 60), st.integers(0, 2), st.integers(1, 8))
 def test_requests_that_share_prompts_end_within_the_blocks_of_their_engine(
     name, make_latency, arriving, leaving, num_blocks, ahead, seats

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.scheduler_events import apply
 
@@ -61,7 +61,6 @@ limits = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=120, deadline=None)
 @given(
     st.lists(requests, min_size=1, max_size=12),
     limits,

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
@@ -45,7 +45,6 @@ def test_lone_decode_is_in_one_micro_batch_of_each_round(make_pipeline):
     assert Counter(decodes) == {("r0",): 4, (): 12}
 
 
-@settings(deadline=None)
 @given(
     st.integers(2, 5),
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 700)), min_size=1, max_size=20),

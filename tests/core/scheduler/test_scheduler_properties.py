@@ -4,7 +4,7 @@ ends."""
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.scheduler_events import apply
 
@@ -63,7 +63,6 @@ limits = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(requests, min_size=1, max_size=25),
     limits,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import aiohttp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_api_server import Raw
 from support.fake_deployment import FakeDeployment, resource
@@ -85,7 +85,6 @@ acts = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(acts, st.booleans()), max_size=25), st.integers(1, 8))
 def test_fleet_after_any_history_converges_and_cuts_no_request_off(
     history: list[tuple[Act, bool]], wanted: int

@@ -15,6 +15,8 @@ from macroserve.sim.capacity import scale_down_check
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import Arrival
 
+pytestmark = pytest.mark.simulation
+
 START_S = 20.0
 BEFORE_S, BUSY_S, AFTER_S = 30.0, 90.0, 90.0
 CALM, BUSY = 0.4, 4.0

@@ -11,6 +11,8 @@ from macroserve.sim.capacity.capacity import fewest, need
 from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, attainment
 from macroserve.sim.capacity.traffic import expected, last_minute
 
+pytestmark = pytest.mark.simulation
+
 GOAL = 0.9
 
 

@@ -25,6 +25,8 @@ from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import Arrival, poisson
 from macroserve.workload.datasets import WORKLOADS
 
+pytestmark = pytest.mark.simulation
+
 LENGTHS = WORKLOADS["ShareGPT"].lengths(Random(1))
 SCENARIO = Scenario(
     ClusterSpec(MODELS["Mistral-7B"], L20, PCIE_4, 1, 1), STRATEGIES["vllm"], Slo(2.0, 0.1)

@@ -10,6 +10,8 @@ from macroserve.sim.capacity.scale_down_check import MAX_SHARE, attainment
 from macroserve.sim.capacity.traffic import Traffic, expected, last_minute
 from macroserve.sim.simulation import single_cell
 
+pytestmark = pytest.mark.simulation
+
 HOPELESS = Slo(ttft_s=1e-3, tpot_s=1e-3)
 
 LONG_S = 600.0

@@ -5,7 +5,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.core.scheduler.batching import aptserve
@@ -60,7 +60,6 @@ def optimum(items: list[Item], num_blocks: int, penalty: float) -> float:
     return best
 
 
-@settings(max_examples=500)
 @given(ITEMS, st.integers(0, 60), PENALTIES)
 def test_knapsack_of_any_items_reaches_half_of_the_optimum(
     items: list[Item], num_blocks: int, penalty: float
