@@ -1,7 +1,6 @@
-"""The core holds pure scheduling policies: no clock, no I/O, no async, no logging, no own
-randomness.
+"""Pure scheduling policies: no clock, I/O, async, logging or randomness inside.
 
-Callers pass the time as ``now`` (seconds, monotonic, on the caller's clock); decisions are frozen
-dataclasses that carry their reason. The layers around this package (the engine adapter, the serving
-processes, the simulator) log, count and apply them.
+Callers pass the time as ``now`` (monotonic seconds on their own clock). Decisions are frozen
+dataclasses that carry a reason; the engine adapter, the serving processes and the simulator log,
+count and apply them.
 """

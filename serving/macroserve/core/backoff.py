@@ -1,14 +1,13 @@
-"""Exponential backoff spaces the tries of an operation that fails."""
+"""Exponential backoff for operations that fail."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay doubles with every consecutive failure.
+    """A delay that doubles with every consecutive failure.
 
-    The defaults are for starts of processes: a host that lacks memory or a disk that is full seldom
-    recovers within seconds, and after a repair the next try comes within ``max_s``.
+    The defaults suit process starts: a lack of memory or a full disk seldom clears within seconds.
     """
 
     first_s: float = 1.0
@@ -17,32 +16,28 @@ class Backoff:
     """Longest delay, seconds."""
 
     def delay_s(self, num_failures: int) -> float:
-        """Return the seconds to wait after ``num_failures`` consecutive failures; 0.0 after
-        none."""
+        """Return the delay after ``num_failures`` consecutive failures, seconds; 0.0 after none."""
         if num_failures < 1:
             return 0.0
-        # Beyond 2**30 the delay is always max_s.
+        # The limit of the exponent avoids overflow; the delay is max_s long before.
         return min(self.max_s, self.first_s * 2.0 ** min(num_failures - 1, 30))
 
 
 @dataclass(frozen=True, slots=True)
 class OperationFailure:
-    """Failure of an operation, which may have failed several times in a row."""
-
     num_failures: int
-    """Consecutive failures, this one included."""
+    """Consecutive failures, including this one."""
     cause: str
     retry_in_s: float
     """Seconds until the operation may be tried again."""
     is_new: bool
-    """Whether the cause differs from that of the failure before."""
+    """Whether the cause differs from the previous failure's."""
 
 
 class Retries:
-    """The record counts consecutive failures of named operations and tells when each may be tried
-    again.
+    """Consecutive failures of named operations, and when each may be tried again.
 
-    ``now`` is in seconds, on any monotonic clock.
+    ``now`` is in seconds on any monotonic clock.
     """
 
     def __init__(self, backoff: Backoff) -> None:

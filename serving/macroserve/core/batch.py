@@ -1,8 +1,7 @@
-"""The instance scheduler hands a ``Batch`` to an executor, and gets back a ``BatchResult``.
+"""The seam between scheduling policies and executors: a ``Batch`` out, a ``BatchResult`` back.
 
-These are the only seam between policies and the world: the emulated executor and the simulator run
-a ``Batch`` and report a ``BatchResult``; the vLLM adapter reports what vLLM took on in the same
-form, and later what came out.
+The emulated executor and the simulator run batches; the vLLM adapter describes vLLM's own steps in
+the same form.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,29 +18,27 @@ class BatchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A batch computes a part of one request's prompt."""
+    """The part of a request's prompt that one batch computes."""
 
     request_id: str
     num_tokens: int
-    """Prompt tokens to compute."""
     hidden: bool = False
-    """Whether hidden states (the inputs of the attention blocks) are cached in place of keys and
-    values."""
+    """Whether hidden states (inputs of the attention blocks) are cached instead of keys, values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch holds the prefills and decodes that one iteration runs."""
+    """The prefills and decodes of one iteration."""
 
     kind: BatchKind
     prefills: tuple[Prefill, ...] = ()
-    """Prefills in execution order; only the last may end before its prompt does."""
+    """Prefills in execution order; only the last may leave its prompt unfinished."""
     decodes: tuple[str, ...] = ()
     """Ids of the requests that decode one token each."""
     preempted: tuple[str, ...] = ()
-    """Ids of running requests whose KV cache is dropped now; they wait again and are recomputed."""
+    """Ids of running requests whose KV cache is dropped now and recomputed later."""
     handed_back: tuple["HandedBack", ...] = ()
-    """Waiting requests that leave this instance (offload or drop) without having started."""
+    """Waiting requests that leave this instance without having started."""
     predicted_s: float = 0.0
     """Duration predicted by the latency model, seconds."""
     reason: str = ""
@@ -52,20 +49,17 @@ class Batch:
 
 
 class HandBackReason(StrEnum):
-    """The reason tells why an instance hands back a request before its prefill starts."""
+    """Reason to hand back a request before its prefill starts."""
 
     OFFLOAD = "offload"
-    """The request is about to miss its TTFT target here; a high-priority instance may still meet
-    it."""
+    """The request would miss its TTFT target here; a high-priority instance may still meet it."""
     DROP = "drop"
-    """The TTFT target has passed, and the operator chose to drop late requests."""
+    """The TTFT target has passed, and the deployment drops late requests."""
     DRAIN = "drain"
-    """The instance is draining."""
 
     @classmethod
     def _missing_(cls, value: object) -> "HandBackReason":
-        """Read an unknown reason of a later version as DRAIN: the request goes to another
-        instance."""
+        """Read a later version's reason as DRAIN: the request goes to another instance."""
         return cls.DRAIN
 
 
@@ -77,25 +71,24 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """An executor reports the outcome of a batch."""
+    """Outcome of a batch, as its executor reports it."""
 
     elapsed_s: float
     """Wall time of the iteration, seconds."""
     prefilled: Mapping[str, int] = field(default_factory=dict)
-    """Prompt tokens computed, by request id. May be fewer than asked, and more if the prefix cache
-    had more of an earlier prompt than was expected."""
+    """Prompt tokens computed, by request id: fewer than requested if the engine ran fewer, more if
+    the prefix cache missed tokens that were expected there."""
     emitted: Mapping[str, int] = field(default_factory=dict)
-    """Tokens that became visible, by request id, of requests other than plain decodes: a finished
-    prefill emits its first token."""
+    """New visible tokens by request id, except plain decodes: a finished prefill emits its first
+    token."""
     finished: tuple[str, ...] = ()
-    """Ids of the requests that ended (length, stop token) in this iteration, in the order in which
-    they are processed, so that equal seeds give equal figures."""
+    """Ids of the requests that ended (length, stop token), in order of processing, so that equal
+    seeds give equal results."""
     decoded: int = 0
-    """Tokens that became visible of each decode of the batch that ``emitted`` does not name."""
+    """New visible tokens of each decode of the batch that is not in ``emitted``."""
     cached: Mapping[str, int] = field(default_factory=dict)
-    """Prompt tokens found in the prefix cache, by request id, of the prefills that begin; none are
-    named by executors without one."""
+    """Prompt tokens found in the prefix cache, by id of each request that begins its prefill."""
     drafted: int = 0
-    """Drafted tokens that the decodes verify beside their last ones, all together."""
+    """Drafted tokens that all decodes together verify."""
     loading: Collection[str] = ()
-    """Ids of the prefills that the engine has not begun, because it loads cache blocks for them."""
+    """Ids of prefills that the engine has not begun because it is loading cache blocks for them."""

@@ -1,8 +1,7 @@
-"""A block pool with a prefix cache behaves as vLLM's does, for engines without a real one.
+"""Block pool with a prefix cache like vLLM's, for the emulated engine and the simulator.
 
-Blocks with computed tokens stay findable, also after their requests have ended, until they are
-needed: the least recently used first, and of one request the last first, so that the beginning of a
-prompt stays longest.
+Computed blocks stay findable after their requests end, until they are needed again: least recently
+used first, and within a request from the end, so that the beginning of a prompt stays longest.
 """
 
 from collections import OrderedDict
@@ -12,9 +11,9 @@ from macroserve.core.scheduler.blocks import MISS, Hit
 
 
 class HashChain:
-    """The chain hashes the full blocks of a sequence; each hash stands for all tokens up to it.
+    """Hashes of a sequence's full blocks; each stands for all tokens up to its block.
 
-    salt: sequences with another salt share nothing.
+    salt: sequences with different salts share nothing.
     """
 
     def __init__(self, block_size: int, salt: str = "") -> None:
@@ -36,8 +35,6 @@ class HashChain:
 
 
 class _Request:
-    """A request has known tokens, hashes of the full blocks of them, and blocks that it holds."""
-
     __slots__ = ("blocks", "hashes", "num_tokens")
 
     def __init__(self, num_tokens: int, hashes: Sequence[int]) -> None:
@@ -47,19 +44,19 @@ class _Request:
 
 
 class BlockPool:
-    """The pool hands out blocks, and knows the computed tokens in the full ones by their hashes.
+    """Blocks of the KV cache, with the computed tokens of full blocks identified by hash.
 
-    It is the record that a scheduler reads (``core.scheduler.blocks``).
+    Implements the record that the scheduler reads (``core.scheduler.blocks``).
     """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self._block_size = block_size
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
-        """Free blocks in the order in which they are handed out."""
+        """In the order in which they are handed out."""
         self._num_holders = [0] * num_blocks
         self._hash_of: list[int | None] = [None] * num_blocks
         self._blocks_of: dict[int, dict[int, None]] = {}
-        """Blocks by hash; more than one if requests computed the same tokens at the same time."""
+        """Blocks by hash; several if requests computed the same tokens at the same time."""
         self._requests: dict[str, _Request] = {}
         self._num_allocated = 0
 
@@ -94,18 +91,18 @@ class BlockPool:
         return Hit(len(found) * self._block_size, num_held)
 
     def add(self, request_id: str, num_tokens: int, hashes: Sequence[int]) -> None:
-        """Make a request known with the tokens of its prompt."""
+        """Register a request with its prompt's length and block hashes."""
         self._requests[request_id] = _Request(num_tokens, hashes)
 
     def append(self, request_id: str, hashes: Iterable[int]) -> None:
-        """Add a token to a request, and the hashes of the blocks that it completes."""
+        """Add a token to a request, with the hashes of the blocks that it completes."""
         request = self._requests[request_id]
         request.num_tokens += 1
         request.hashes += hashes
 
     def compute(self, request_id: str, num_computed: int) -> None:
-        """Give a request the blocks for the ``num_computed`` tokens that it has now; first those
-        that are found, if it has none. Raises KeyError if too few are free."""
+        """Allocate blocks for a request's ``num_computed`` tokens, starting with cached ones if it
+        holds none. Raises KeyError if too few are free."""
         request = self._requests[request_id]
         if not request.blocks:
             self._take_found(request)
@@ -123,7 +120,7 @@ class BlockPool:
             self._blocks_of.setdefault(hashes[index], {})[held[index]] = None
 
     def release(self, request_id: str) -> None:
-        """Take the blocks of a request; it stays known, and may begin again."""
+        """Free the blocks of a request, which stays registered and may begin again."""
         request = self._requests[request_id]
         unnamed, named = list[int](), list[int]()
         self._num_allocated -= len(request.blocks)
@@ -139,7 +136,7 @@ class BlockPool:
             self._free.move_to_end(block, last=False)
 
     def remove(self, request_id: str) -> None:
-        """Take the blocks of a request that has ended, and forget it."""
+        """Free the blocks of an ended request and forget it."""
         self.release(request_id)
         del self._requests[request_id]
 
@@ -153,7 +150,7 @@ class BlockPool:
 
     def _find(self, request: _Request) -> list[int]:
         found: list[int] = []
-        # The last token is always computed: the next one follows from it.
+        # The last token is always computed: it yields the next one.
         for hashed in request.hashes[: (request.num_tokens - 1) // self._block_size]:
             blocks = self._blocks_of.get(hashed)
             if not blocks:
@@ -162,7 +159,7 @@ class BlockPool:
         return found
 
     def _forget(self, block: int) -> None:
-        """Drop what a block holds, as it is handed out."""
+        """Drop a block's cached contents before it is handed out."""
         hashed = self._hash_of[block]
         if hashed is not None:
             self._hash_of[block] = None

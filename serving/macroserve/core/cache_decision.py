@@ -1,11 +1,11 @@
-"""A decision tells whether an engine uses one of its kinds of cache."""
+"""Decision on whether an engine uses one of its optional caches."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class CacheDecision:
-    """The decision appears in logs and status as ``on: `` or ``off: `` and the reason."""
+    """A decision with its reason; logs and status show it as ``on: <reason>``."""
 
     on: bool
     reason: str

@@ -1,4 +1,4 @@
-"""The sizes of an engine that its manifest leaves open."""
+"""Default batch and block sizes of an engine, where its manifest sets none."""
 
 from dataclasses import dataclass, replace
 
@@ -10,15 +10,13 @@ class EngineSizes:
     block_size: int
     """Tokens per block of the KV cache."""
     max_num_seqs: int
-    """Maximum sequences of one batch."""
+    """Maximum sequences per batch."""
     max_batch_tokens: int
-    """Maximum tokens of one batch."""
 
     def given(
         self, block_size: int | None, max_num_seqs: int | None, max_batch_tokens: int | None
     ) -> "EngineSizes":
-        """Return the sizes with those that are given. A batch has room for one token of each
-        sequence."""
+        """Return the sizes with these overrides; a batch holds at least a token per sequence."""
         num_seqs = max_num_seqs or min(self.max_num_seqs, max_batch_tokens or self.max_num_seqs)
         return replace(
             self,
@@ -29,17 +27,14 @@ class EngineSizes:
 
 
 SMALL = EngineSizes(32, 64, 2048)
-"""The sizes of engines on CPUs, whose cores servers need as well, and of emulated engines."""
+"""Sizes for engines on CPUs, which share their cores with servers, and for emulated engines."""
 SMALL_CACHE_BYTES = 256 << 20
-"""The KV cache of these engines."""
+"""KV cache of these engines."""
 
 
 def sizes_on(device: str, memory_bytes: float) -> EngineSizes:
-    """Return the sizes that vLLM 0.32 chooses for its server on a GPU
-    (``EngineArgs.get_batch_defaults``).
-
-    device: its name, such as ``A100-80GB``.
-    """
+    """Return the sizes that vLLM 0.32's server chooses (``EngineArgs.get_batch_defaults``) on a
+    GPU such as ``A100-80GB``."""
     if memory_bytes >= 160 * GIB:
         return EngineSizes(16, 1024, 16384)
     if memory_bytes >= 70 * GIB and not device.startswith("A100"):

@@ -1,40 +1,36 @@
-"""The health of an instance follows from the heartbeats of its engine and of its server.
+"""Health of an instance, judged by the heartbeats of its engine and its server.
 
-A busy HTTP loop is not a dead instance; an engine without progress is. The judge runs in a process
-that no request can block, and observes whether the engine's process sends heartbeats, whether the
-engine makes progress while it has work, and whether the server's loop turns.
+A busy HTTP loop does not mean a dead instance; an engine without progress does. The judge runs in a
+process that no request can block.
 """
 
 import msgspec
 
 BEAT_S = 1.0
-"""Interval at which the engine's process and the server's loop each send a heartbeat, seconds."""
+"""Interval between heartbeats of the engine's process and of the server's loop, seconds."""
 MIN_BOUND_S = 10.0
-"""Shortest silence or iteration, in seconds, that counts as a fault. A busy machine delays a
-heartbeat by a second or two, so a lower bound ends engines that work."""
+"""Shortest silence or iteration that counts as a fault, seconds. A busy machine delays heartbeats
+by a second or two, so a lower bound would restart working engines."""
 STEP_FACTOR = 20.0
-"""An iteration may take this many times its predicted duration. Predictions are off by a factor of
+"""Bound of an iteration as a multiple of its predicted duration. Predictions are off by a factor of
 two to five on a shared machine; between 10 and 50 only the delay of a restart differs."""
 FIRST_STEP_S = 300.0
-"""Time allowed for the first iteration of its kind, seconds: the engine may compile kernels."""
+"""Bound of the first iteration of its kind, seconds: the engine may compile kernels."""
 SERVER_BOUND_S = 30.0
-"""Longest time without a turn of the server's loop, seconds. One request may hold the loop for many
-seconds (a grammar, a regular expression); a longer stall does not end by itself. Streams are
-continued on other instances long before."""
+"""Longest stall of the server's loop, seconds. A single request (a grammar, a regular expression)
+may block it for many seconds; a longer stall does not end by itself."""
 PAUSE_S = 5.0
-"""A judge that was not asked for this many seconds was itself stopped, so that missing heartbeats
-prove nothing."""
+"""A judge not asked for this many seconds was itself paused: missing heartbeats prove nothing."""
 
 
 class EngineBeat(msgspec.Struct, frozen=True, array_like=True):
-    """Heartbeat that the engine's process sends every BEAT_S, from a separate thread."""
+    """Heartbeat of the engine's process, sent every BEAT_S from a separate thread."""
 
     pid: int
-    """Process id of the engine."""
     progress: int
-    """Counter that grows when an iteration begins and when one ends."""
+    """Counter that grows at the begin and at the end of every iteration."""
     num_unfinished: int
-    """Requests that the engine has taken in and not ended."""
+    """Requests that the engine has accepted and not finished."""
     step_s: float = 0.0
     """Predicted duration of the running iteration, seconds; 0 between iterations."""
     first: bool = False
@@ -42,16 +38,16 @@ class EngineBeat(msgspec.Struct, frozen=True, array_like=True):
 
 
 def step_bound_s(beat: EngineBeat) -> float:
-    """Return the seconds for which the engine may go without progress."""
+    """Return how long the engine may go without progress, seconds."""
     bound_s = max(MIN_BOUND_S, STEP_FACTOR * beat.step_s)
     return max(bound_s, FIRST_STEP_S) if beat.first else bound_s
 
 
 class HealthJudge:
-    """The judge observes an instance from the moment it serves; loading and warm-up are not judged.
+    """Failure detector for an instance that serves; loading and warm-up are not judged.
 
-    server_pid: process id of the server. An engine inside the server's process (the emulated one)
-        is silent whenever the server is, and is judged as the server.
+    server_pid: an engine in the server's own process (the emulated one) is silent whenever the
+        server is, so only the server is judged.
     """
 
     def __init__(self, server_pid: int, now: float) -> None:
@@ -72,18 +68,17 @@ class HealthJudge:
             self._progress_s = now
 
     def observe_server(self, num_unfinished: int, now: float) -> None:
-        """Note a turn of the server's loop.
+        """Record a turn of the server's loop.
 
-        num_unfinished: requests that the server has passed to the engine and that have not ended. A
-            number from before a pause of the loop is not relied on.
+        num_unfinished: unfinished requests that the server has passed to the engine. After a pause
+            of the loop it may be out of date and is ignored.
         """
         if not num_unfinished or now - self._server_s > PAUSE_S:
             self._waiting_s = now
         self._server_s = now
 
     def fault(self, now: float) -> str | None:
-        """Return why the instance has to be restarted, as the end of a sentence; None while it
-        works."""
+        """Return why the instance must be restarted, as the end of a sentence; None if healthy."""
         asked_s, self._asked_s = self._asked_s, now
         if now - asked_s > PAUSE_S:
             self._forgive(now)
@@ -97,7 +92,7 @@ class HealthJudge:
         if beat is None:
             return None
         bound_s = step_bound_s(beat)
-        # Only heartbeats count: without them the engine is silent, not stuck.
+        # Measured up to the last heartbeat: without heartbeats the engine is silent, not stuck.
         if self._engine_s - self._progress_s > bound_s:
             stuck_s = self._engine_s - self._progress_s
             return (

@@ -1,4 +1,4 @@
-"""A decision tells whether requests may keep hidden states in place of keys and values."""
+"""Decision on whether requests may cache hidden states instead of keys and values (Apt-Serve)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,23 +8,21 @@ from macroserve.core.cache_decision import CacheDecision
 from macroserve.core.strategy import HybridCache, Strategy
 
 ROTARY = ("LlamaForCausalLM", "Qwen2ForCausalLM")
-"""Architectures that rotate keys, by the names in a checkpoint's ``config.json``."""
+"""Architectures with rotary embedding, by their names in ``config.json``."""
 ARCHITECTURES = (*ROTARY, "OPTForCausalLM")
-"""Architectures that compute keys and values from the input of the attention block by one
-projection, rotate keys by their position, and apply no other operation to them."""
+"""Architectures whose keys and values are one projection of the attention block's input, with at
+most a rotation of the keys after it."""
 
 BACKENDS = ("CPU_ATTN", "FLASH_ATTN", "TRITON_ATTN")
-"""vLLM's attention backends that keep no state of a batch between planning and attention: parts of
-a batch are planned one after another. With FlashInfer, the next plan would replace the last."""
+"""vLLM's attention backends without state between planning and attention, as parts of a batch are
+planned one after another. With FlashInfer, each plan would replace the previous one."""
 
 SHARED = "prefix caching would share pages regardless of their contents"
-MADE_AGAIN = (
+RECOMPUTED = (
     "keys and values would have to be recomputed in every step (rotary embedding), which "
-    "takes more time than strategy {} gives for memory"
+    "costs more time than strategy {} spends to save memory"
 )
-
-
-ALONE = (
+NOT_IN_PAPER = (
     "in its paper, strategy {} uses keys and values only; spec.engine.hybridCache On lets it use "
     "hidden states"
 )
@@ -32,7 +30,7 @@ ALONE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridCacheFacts:
-    """Facts of a model and of its engine decide whether requests can keep hidden states."""
+    """Properties of a model and its engine that decide whether hidden states can be cached."""
 
     architecture: str
     """Name in the checkpoint's ``config.json``."""
@@ -40,7 +38,7 @@ class HybridCacheFacts:
     has_latent: bool = False
     """The model caches latent vectors (MLA)."""
     has_window: bool = False
-    """Some layers attend to the nearest tokens only."""
+    """Some layers have a sliding window."""
     has_dual_chunks: bool = False
     attention_backend: str | None = None
     """Name of vLLM's attention backend; None if vLLM chooses."""
@@ -48,21 +46,18 @@ class HybridCacheFacts:
     """The weights or the cache are quantized."""
     has_adapters: bool = False
     drafts_tokens: bool = False
-    """The engine decodes speculatively."""
     moves_blocks: bool = False
-    """A KV connector copies blocks, such as into the memory of the host."""
+    """A KV connector copies blocks, for example to host memory."""
     shares_prefixes: bool = False
-    """Prompts share blocks."""
     num_ranks: int = 1
-    """Devices that share every layer."""
+    """Tensor-parallel devices."""
     num_stages: int = 1
     num_context_ranks: int = 1
     """Ranks of decode context parallelism."""
 
     @property
     def obstacle(self) -> str | None:
-        """Return why hidden states cannot be kept, to follow "but" or "off:" in a sentence; None
-        if they can."""
+        """Return why hidden states cannot be cached, to follow "but" or "off:"; else None."""
         if self.has_latent:
             return "latent attention (MLA) takes less memory than hidden states"
         if self.architecture not in ARCHITECTURES:
@@ -93,19 +88,19 @@ class HybridCacheFacts:
 
 
 class HybridCacheFit(NamedTuple):
-    """A model's fit for the hybrid cache determines the decision."""
+    """Costs of the hybrid cache for a model."""
 
     share: float
-    """Memory of a token's hidden state relative to that of its keys and values."""
+    """Memory of a token's hidden state relative to its keys and values."""
     direct: bool
-    """True if attention reads hidden states directly, as no rotary embedding rotates keys.
-    Otherwise keys and values are recomputed from them in every step."""
+    """Whether attention can read hidden states directly, without rotary embedding; otherwise keys
+    and values are recomputed from them in every step."""
 
 
 def fit_of(facts: HybridCacheFacts, share: Callable[[], float]) -> HybridCacheFit | str:
-    """Return the fit, or the reason why hidden states cannot be kept.
+    """Return the fit, or the reason why hidden states cannot be cached.
 
-    share: returns ``HybridCacheFit.share``. Called only if nothing is in the way.
+    share: returns ``HybridCacheFit.share``; called only if there is no obstacle.
     """
     return facts.obstacle or HybridCacheFit(share(), facts.architecture not in ROTARY)
 
@@ -113,36 +108,30 @@ def fit_of(facts: HybridCacheFacts, share: Callable[[], float]) -> HybridCacheFi
 def decide_hybrid_cache(
     strategy: Strategy, setting: str, find: Callable[[], HybridCacheFit | str]
 ) -> CacheDecision:
-    """Decide whether the instance keeps hidden states.
+    """Decide whether the instance caches hidden states.
 
-    setting: Auto (if they are smaller and the strategy can gain by them), On (if possible, with any
-        strategy), or Off.
-    find: returns the model's fit, or the reason why hidden states cannot be kept. Called only if
-        needed, as it inspects the model.
-
-    Raises ValueError if ``setting`` is On and hidden states cannot be kept.
+    setting: Auto (if they are smaller and the strategy can gain by them), On (with any strategy) or
+        Off. Raises ValueError if it is On and hidden states cannot be cached.
+    find: returns the result of ``fit_of``; called only if needed, as it inspects the model.
     """
     if setting == "Off":
         return CacheDecision(False, "spec.engine.hybridCache is Off")
     if setting == "Auto" and not strategy.keeps_hidden:
-        return CacheDecision(False, ALONE.format(strategy.name))
+        return CacheDecision(False, NOT_IN_PAPER.format(strategy.name))
     found = find()
     if isinstance(found, str):
         if setting == "On":
             raise ValueError(f"spec.engine.hybridCache is On, but {found}")
         return CacheDecision(False, found)
     if setting == "Auto" and strategy.hybrid_cache is HybridCache.CHEAP and not found.direct:
-        return CacheDecision(False, MADE_AGAIN.format(strategy.name))
+        return CacheDecision(False, RECOMPUTED.format(strategy.name))
     reason = f"hidden states take {found.share:.2f} of the memory of keys and values"
     return CacheDecision(found.share < 1 or setting == "On", reason)
 
 
 def keeping_hidden(strategy: Strategy, on: bool) -> Strategy:
-    """Return the strategy as an engine runs it that keeps hidden states, or keeps none (``on``).
-
-    A strategy without a rule of its own keeps them while memory is short and they cost little
-    (``HybridCache.CHEAP``).
-    """
+    """Return the strategy with hidden states turned on or off; HybridCache.CHEAP if it has no rule
+    for them."""
     if on == strategy.keeps_hidden:
         return strategy
     return replace(strategy, hybrid_cache=HybridCache.CHEAP if on else HybridCache.NEVER)

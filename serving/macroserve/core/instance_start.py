@@ -1,17 +1,16 @@
-"""An instance tells how long its start took, so that scaling knows how long the next one takes."""
+"""Measured start time of an instance, from which scaling predicts the next start."""
 
 import msgspec
 
 
 class InstanceStart(msgspec.Struct, frozen=True):
-    """An instance measures its own start."""
+    """An instance's own measurement of its start."""
 
     total_s: float
-    """Time from the begin of its process until it could serve, seconds. It has generated tokens by
-    then."""
+    """Time from the start of its process until it could serve, after a warm-up, seconds."""
     load_s: float
-    """Part of it in which the engine fetched and loaded the weights and compiled code, seconds."""
+    """Part of it spent on fetching and loading weights and compiling code, seconds."""
     warm_up_s: float
-    """Part of it in which the engine generated its first tokens, seconds."""
+    """Part of it spent on generating the first tokens, seconds."""
     warm: bool
-    """True if its caches had all weights and compiled code."""
+    """Whether its caches had all weights and compiled code."""

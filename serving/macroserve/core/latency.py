@@ -1,7 +1,7 @@
-"""Ascendra's regression predicts the time of a batch from its flops and bytes.
+"""Ascendra's regression of batch time on flops and bytes (section 4.1 and appendix A).
 
-``LatencyModel`` turns a batch into ``Work`` and work into seconds. The model starts from a prior
-and learns from every served batch (Ascendra, section 4.1 and appendix A).
+``LatencyModel`` turns a batch into ``Work`` and work into seconds, starting from a prior and
+learning from every served batch.
 """
 
 from bisect import bisect_left, insort
@@ -18,51 +18,49 @@ PRIOR = (0.25, 1.25, 0.0, 0.0, 0.001)
 """C1..C5 before any observation: two thirds of the device's peak, a millisecond per batch."""
 
 PRIOR_DEVIATION = np.array([1.0, 1.0, 1.0, 1.0, 0.005])
-"""Standard deviation of each coefficient from its prior. The columns are collinear, so the data
-alone do not determine the coefficients."""
+"""Standard deviation of each coefficient from its prior, which is needed because the columns are
+collinear."""
 
 PRIOR_WEIGHT = 0.01
 """Weight of the prior, in observed batches."""
 
 FORGETTING = 0.995
-"""Weight of an observed batch after one more of its kind: some 200 batches are remembered."""
+"""Factor on the weight of older batches per new batch of the same kind: a memory of about 200."""
 
 REFIT_EVERY = 16
 SURPRISE_RATE = 0.05
 SURPRISE_FLOOR = 0.02
 OUTLIER_SURPRISES = 3.0
-"""A batch this many times more surprising than the usual one gets a lower weight."""
+"""Multiple of the usual surprise above which a batch gets a lower weight."""
 
 FLOOR_S = 1e-5
 """Shortest predicted duration of a batch, seconds."""
 
 FLASH_BLOCK_TOKENS = 128
-"""Tokens whose keys and values an attention kernel holds at a time; queries are read once for each
-block."""
+"""Keys and values that an attention kernel holds at a time; queries are read once per block."""
 
 
 class Work(NamedTuple):
-    """The work that each device does for one batch."""
+    """The work of each device for one batch."""
 
     flops: float
-    """Floating-point operations."""
     bytes: float
     """Bytes moved to and from device memory."""
     rebuild_s: float = 0.0
-    """Additional seconds to rebuild keys and values, where that time was measured."""
+    """Time to rebuild keys and values from hidden states, seconds, if measured."""
 
 
 class LatencyModel:
-    """A batch takes C1 (M/M_H + F/F_H) + C2 max(M/M_H, F/F_H) + C3 M/M_H + C4 F/F_H + C5 (equation
-    4).
+    """Predictor of batch times, refined by every batch that it observes.
 
-    The coefficients are never negative, so a prediction never falls when work is added.
+    A batch takes C1 (M/M_H + F/F_H) + C2 max(M/M_H, F/F_H) + C3 M/M_H + C4 F/F_H + C5 (equation 4).
+    The coefficients are never negative, so more work never shortens a prediction.
 
-    coefficients: five numbers from an earlier model's ``coefficients``, to start from instead of
-        the prior. Raises ValueError unless they are finite and not negative.
-    rebuild_s_per_token: measured seconds by which each token cached as hidden state makes a decode
-        batch longer (Apt-Serve's rho, equation 6). Without a measurement, keys and values are
-        assumed to be projected again and written once.
+    coefficients: an earlier model's ``coefficients``, to replace the prior. Raises ValueError
+        unless they are five finite numbers, none negative.
+    rebuild_s_per_token: measured seconds added to a decode batch per token cached as hidden state
+        (Apt-Serve's rho, equation 6). By default, keys and values are assumed to be projected again
+        and written once.
     """
 
     def __init__(
@@ -81,14 +79,13 @@ class LatencyModel:
         self._coefficients = prior
         ridge = PRIOR_WEIGHT / PRIOR_DEVIATION**2
         self._prior_gram, self._prior_moment = np.diag(ridge), ridge * np.array(prior)
-        # Memory-bound and compute-bound batches are tracked separately: a long decode phase must
-        # not make the model forget the cost of prefills.
+        # Memory-bound and compute-bound batches separately: a long decode phase must not make the
+        # model forget the cost of prefills.
         self._moments = (_Moments(), _Moments())
         self._surprise = 1.0
         self._num_observed = 0
         self._error = StepError()
-        # Cache of prefill times until the next refit.
-        self._prefills_s: dict[tuple[int, int], float] = {}
+        self._prefills_s: dict[tuple[int, int], float] = {}  # until the next refit
 
         ranks, layers, element = model.tensor_parallel, model.num_layers, model.dtype_bytes
         self._token_flops = 2 * model.active_parameters / ranks
@@ -105,20 +102,19 @@ class LatencyModel:
         self._token_bytes = layers * model.layer_activations * element / ranks
         self._kv_bytes = model.kv_bytes_per_token / ranks
         self._rebuild_flops = 2 * layers * model.hidden_size * model.kv_size / ranks
-        # Keys and values are written once more before attention reads them.
+        # Rebuilt keys and values are written once before attention reads them.
         self._rebuild_bytes = layers * model.hidden_size * element + self._kv_bytes
         block_bytes = 3 * layers * model.attention_size * element / ranks
         self._pair_bytes = block_bytes / FLASH_BLOCK_TOKENS
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        """Return C1..C5; C5 in seconds, the others without unit."""
+        """Return C1..C5; C5 is in seconds, the others have no unit."""
         return self._coefficients
 
     @property
     def error_factor(self) -> float:
-        """Return the factor on predicted times that all but a tenth of the observed batches kept,
-        at least 1."""
+        """Return the recent 90th percentile of measured over predicted time, at least 1."""
         return self._error.factor
 
     def work(
@@ -129,14 +125,14 @@ class LatencyModel:
         hidden_context: int = 0,
         num_drafted: float = 0.0,
     ) -> Work:
-        """Return the work of one batch (equations 8 and 9, grouped-query attention included).
+        """Return the work of one batch (equations 8 and 9, extended to grouped-query attention).
 
-        prefills: for each, the prompt tokens computed in this batch and those computed before.
+        prefills: pairs of prompt tokens to compute in this batch and tokens computed before.
         decode_context: cached tokens of all decodes together.
         hidden_context: those of them cached as hidden states, whose keys and values are recomputed.
-        num_drafted: drafted tokens that the decodes verify beside their last ones.
+        num_drafted: drafted tokens that the decodes verify.
 
-        Weights are read once whatever the batch, which bounds the time of small batches.
+        Weights are read once per batch, which dominates the time of small batches.
         """
         num_tokens = num_samples = num_decodes + num_drafted
         seen = float(decode_context)
@@ -174,13 +170,12 @@ class LatencyModel:
         )
 
     def _attended(self, num_tokens: float, in_window: float) -> float:
-        """Return how many tokens a layer attends to in the mean, if those with a window attend to
-        ``in_window`` at most."""
+        """Return the mean tokens that a layer attends to, at most ``in_window`` with a window."""
         return num_tokens - self._window_share * max(0.0, num_tokens - in_window)
 
     def _weights_read(self, num_tokens: float) -> float:
-        """Return the bytes of the weights that a batch reads: of the experts, those that the router
-        has chosen for some token, if it chooses each as often."""
+        """Return the bytes of weights that a batch reads: of the experts, those chosen for at least
+        one token, assuming that the router chooses each equally often."""
         if not self._expert_bytes:
             return self._common_bytes
         return self._common_bytes + self._expert_bytes * (1 - self._skip_share**num_tokens)
@@ -198,8 +193,8 @@ class LatencyModel:
         return predicted_s if predicted_s > FLOOR_S else FLOOR_S
 
     def rebuild_s(self, num_tokens: int) -> float:
-        """Return the seconds by which ``num_tokens`` of hidden states in its context make a decode
-        batch longer: Apt-Serve's rho (equation 6), times the tokens."""
+        """Return the seconds that ``num_tokens`` of hidden states add to a decode batch (rho times
+        the tokens; Apt-Serve, equation 6)."""
         if self.rebuild_s_per_token is not None:
             return self.rebuild_s_per_token * num_tokens
         c1, c2, c3, c4, _ = self._coefficients
@@ -208,8 +203,7 @@ class LatencyModel:
         return (c1 + c2 + c4) * compute_s + (c1 + c3) * memory_s
 
     def prefill_s(self, num_tokens: int, context: int = 0) -> float:
-        """Return the seconds to prefill ``num_tokens`` alone, after ``context`` tokens of the same
-        prompt."""
+        """Return the seconds to prefill ``num_tokens`` alone after ``context`` cached tokens."""
         found = self._prefills_s.get((num_tokens, context))
         if found is None:
             found = self.predict(self.work(((num_tokens, context),)))
@@ -217,10 +211,9 @@ class LatencyModel:
         return found
 
     def batched_prefill_s(self, num_tokens: int, batch_tokens: int, context: int = 0) -> float:
-        """Return a prompt's share, in seconds, of a batch filled with prompts of its length, each
-        after ``context`` tokens of its own.
+        """Return a prompt's share of a batch full of such prompts, seconds.
 
-        Many short prompts read the weights together; ``prefill_s`` would count that for each.
+        Short prompts share the reading of weights, which ``prefill_s`` counts for each of them.
         """
         copies = max(1, batch_tokens // num_tokens)
         flops, moved, _ = self.work(((num_tokens, context),))
@@ -239,8 +232,7 @@ class LatencyModel:
     ) -> int:
         """Return the most prefill tokens, at most ``limit``, that keep a batch within ``budget_s``.
 
-        The tokens follow ``context`` tokens of their own prompt and share the batch with the
-        decodes and ``num_drafted`` tokens that these verify.
+        The tokens follow ``context`` tokens of their prompt and share the batch with the decodes.
         Time is the larger of two quadratics in their number (memory bound, compute bound).
         """
         c1, c2, c3, c4, c5 = self._coefficients
@@ -279,11 +271,10 @@ class LatencyModel:
         return int(most)
 
     def observe(self, work: Work, elapsed_s: float) -> None:
-        """Learn from a batch that took ``elapsed_s``; times that are not positive and finite are
-        ignored.
+        """Learn from a batch that took ``elapsed_s``, unless that is not positive and finite.
 
-        Relative errors are fitted, each at most 1, and surprising batches get a lower weight, so
-        that a stall of the machine moves the coefficients little.
+        The fit minimizes relative errors of at most 1 and gives outliers a lower weight, so that a
+        stall of the machine hardly moves the coefficients.
         """
         elapsed_s -= work.rebuild_s
         if not work.bytes or not (isfinite(elapsed_s) and elapsed_s > 0):
@@ -307,8 +298,7 @@ class LatencyModel:
             self._refit()
 
     def _refit(self) -> None:
-        """Fit the coefficients by ridge regression towards the prior; negative coefficients become
-        zero."""
+        """Fit the coefficients by ridge regression towards the prior, none below zero."""
         for moments in self._moments:
             moments.fold()
         memory, compute = self._moments
@@ -327,15 +317,13 @@ class LatencyModel:
 
 
 def _pairs(num_decodes: int, context: float, num_drafted: float) -> float:
-    """Return the pairs of a query and a key in the attention of decodes."""
+    """Return the query-key pairs in the attention of decodes."""
     return context * (1 + num_drafted / num_decodes) if num_drafted else context
 
 
 class _Moments:
-    """The sums define a least-squares problem in which older rows fade.
-
-    New rows are folded in together, which is much cheaper.
-    """
+    """Sums of a least-squares problem with exponential forgetting; new rows are folded in together,
+    which is much cheaper."""
 
     __slots__ = ("_rows", "_targets", "_weights", "gram", "moment")
 
@@ -365,29 +353,27 @@ class _Moments:
 # -- the error of predictions
 
 GROUP_BATCHES = 16
-"""Batches compared together. TPOT is a mean: errors that differ from batch to batch cancel out in
-it, but a stall or a slow period does not. Single batches do not show a stall in one of fifty; with
-groups of 32, slow periods show late."""
+"""Batches per group. TPOT is a mean, in which independent errors cancel out but stalls and slow
+periods do not. Single batches hide one stall in fifty; groups of 32 show slow periods late."""
 
 NUM_GROUPS = 64
-"""Latest groups that are remembered: about a thousand batches, or a minute."""
+"""Latest groups kept: about a thousand batches, or a minute."""
 
 FEWEST_GROUPS = 10
-"""Minimum groups for an error above 1, so that one stall does not count."""
+"""Minimum groups for an error above 1, so that a single stall does not count."""
 
 ERROR_QUANTILE = 0.9
-"""Share of the groups whose times stay within the factor."""
 
 MAX_ERROR_FACTOR = 2.0
-"""Largest factor; beyond it prompts would wait for a pace that the machine never reaches."""
+"""Beyond this, prompts would wait for a pace that the machine never reaches."""
 
 
 class StepError:
-    """Recent ratio of measured to predicted times, as a quantile over groups of batches."""
+    """Recent ratio of measured to predicted time, as a quantile over groups of batches."""
 
     def __init__(self) -> None:
         self.factor = 1.0
-        """The quantile, from 1 (predictions are right or too long) to ``MAX_ERROR_FACTOR``."""
+        """The quantile, from 1 (predictions are exact or too long) to ``MAX_ERROR_FACTOR``."""
         self._num_batches = 0
         self._predicted_s = 0.0
         self._elapsed_s = 0.0

@@ -1,5 +1,4 @@
-"""Parts of a model's shape are read from a checkpoint's ``config.json``, whose keys differ by
-model."""
+"""Parts of a model's shape from ``config.json``, whose keys differ between model families."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,11 +6,11 @@ from typing import Any
 from macroserve.core.shapes import Experts, LatentKv, Window
 
 _EVERY_NTH_IS_FULL = {"gemma2": 2, "gemma3_text": 6}
-"""Layers from one without a window to the next, by model type, if the checkpoint does not tell."""
+"""Distance between layers without a window, by model type, where the checkpoint omits it."""
 
 
 def num_layers_of(config: Mapping[str, Any]) -> int:
-    """Return the number of layers; 0 if the configuration does not tell it."""
+    """Return the number of layers; 0 if the configuration lacks it."""
     return _first(config, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
@@ -28,14 +27,13 @@ def experts_of(config: Mapping[str, Any]) -> Experts | None:
         per_token,
         size,
         shared_size=_first(config, "shared_expert_intermediate_size") or num_shared * size,
-        # Small checkpoints of a family keep its number and have fewer layers.
+        # Small checkpoints of a family keep its number of dense layers but have fewer layers.
         num_dense_layers=min(num_dense, num_layers_of(config) or num_dense),
     )
 
 
 def latent_of(config: Mapping[str, Any]) -> LatentKv | None:
-    """Return the cached vector, None if there is none. Raises ValueError if its sizes are not
-    told."""
+    """Return the latent vector, if the model caches one. Raises ValueError if a size is missing."""
     if not (rank := _first(config, "kv_lora_rank")):
         return None
     names = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
@@ -53,7 +51,7 @@ def window_of(config: Mapping[str, Any]) -> Window | None:
         config.get("model_type", "")
     )
     if kinds:
-        # It may tell of layers beyond the model's own, which draft tokens.
+        # The list may include additional layers that draft tokens.
         num_layers = sum([kind == "sliding_attention" for kind in kinds[: num_layers or None]])
     elif isinstance(nth, str):
         # EXAONE 4 writes LLLG: three local layers, a global one, and so on.
@@ -64,5 +62,5 @@ def window_of(config: Mapping[str, Any]) -> Window | None:
 
 
 def _first(config: Mapping[str, Any], *names: str) -> int:
-    """Return the first of the values that is there; 0 if none is."""
+    """Return the first value present; 0 if there is none."""
     return next((config[name] for name in names if config.get(name)), 0)

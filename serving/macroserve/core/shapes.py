@@ -1,44 +1,44 @@
-"""The cost of a batch follows from the shape of the model and the peak rates of the device."""
+"""Model shapes and device rates, from which the cost of a batch follows."""
 
 from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The feed-forward blocks hold experts, of which a router chooses some for each token."""
+    """Mixture of experts in the feed-forward blocks."""
 
     num: int
-    """Experts of a layer, those without a choice not counted."""
+    """Routed experts per layer."""
     per_token: int
-    """Experts chosen for a token."""
+    """Experts that the router chooses for a token."""
     size: int
     """Intermediate size of each."""
     shared_size: int = 0
-    """Intermediate size of those that every token passes, together."""
+    """Total intermediate size of the shared experts."""
     num_dense_layers: int = 0
     """Layers with an ordinary feed-forward block."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatentKv:
-    """Keys and values of all heads are projections of one cached vector (multi-head latent
-    attention, DeepSeek-V2, section 2.1)."""
+    """The one cached vector of multi-head latent attention, from which the keys and values of all
+    heads are projected (DeepSeek-V2, section 2.1)."""
 
     rank: int
     """Elements of the vector, without its position."""
     position_dim: int
-    """Elements that carry the position (RoPE), which all heads share."""
+    """Elements with the position (RoPE), shared by all heads."""
     content_dim: int
     """Other elements of a head's queries and keys."""
     value_dim: int
     """Elements of a head's values."""
     query_rank: int | None = None
-    """Elements of the vector from which the queries are projected, if there is one."""
+    """Elements of the vector from which queries are projected, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The layers with a window attend to the nearest tokens only, and cache no others."""
+    """Sliding window of some layers, which attend to and cache the nearest tokens only."""
 
     num_tokens: int
     num_layers: int
@@ -46,7 +46,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The shape describes a decoder-only transformer for the formulas of Ascendra's appendix A."""
+    """Shape of a decoder-only transformer, for the formulas of Ascendra's appendix A."""
 
     num_layers: int
     hidden_size: int
@@ -62,13 +62,11 @@ class ModelShape:
     gated_mlp: bool = True
     """Whether a feed-forward block has three matrices (Llama) or two (OPT)."""
     rotary: bool = True
-    """Whether a token's position rotates its keys (Llama) or is added to the embedding (OPT)."""
+    """Whether positions rotate keys (Llama) or are added to the embedding (OPT)."""
     experts: Experts | None = None
-    """The feed-forward blocks, if they hold experts; ``intermediate_size`` is of the others."""
+    """If set, ``intermediate_size`` is that of the dense layers."""
     latent: LatentKv | None = None
-    """The cached vector, if keys and values are projections of one."""
     window: Window | None = None
-    """The layers that attend to the nearest tokens only, if there are any."""
 
     def __post_init__(self) -> None:
         if any(getattr(self, field.name) < 1 for field in fields(self) if field.type is int):
@@ -88,22 +86,22 @@ class ModelShape:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Return the KV-cache bytes of one token within the windows, all layers and devices
-        together. Each device has the whole of a latent vector."""
+        """Return the KV-cache bytes of one token within the windows, over all layers and devices.
+        Every device holds a copy of a latent vector."""
         copies = self.tensor_parallel if self.latent else 1
         return copies * self.num_layers * self.kv_size * self.dtype_bytes
 
     @property
     def pair_size(self) -> int:
-        """Return the elements of one layer that a token of a prompt multiplies for each that it
-        attends to."""
+        """Return the multiplications per layer of a prompt token with one token that it attends
+        to."""
         if self.latent:
             return self.num_heads * (self.head_dim + self.latent.value_dim)
         return 2 * self.attention_size
 
     @property
     def decode_pair_size(self) -> int:
-        """Return the same for a decoded token, which attends to the latent vectors themselves."""
+        """Return the same for a decoded token, which attends to latent vectors directly."""
         if self.latent:
             return self.num_heads * (2 * self.latent.rank + self.latent.position_dim)
         return self.pair_size
@@ -123,7 +121,7 @@ class ModelShape:
 
     @property
     def active_parameters(self) -> int:
-        """Return the parameters of all layers that a token passes, embeddings not counted."""
+        """Return the parameters that a token passes in all layers, without embeddings."""
         num_dense, chosen = self.num_layers, 0
         if experts := self.experts:
             num_dense = experts.num_dense_layers
@@ -135,7 +133,7 @@ class ModelShape:
 
     @property
     def expert_parameters(self) -> int:
-        """Return the parameters of all experts of which a router chooses."""
+        """Return the parameters of all routed experts."""
         if not (experts := self.experts):
             return 0
         num_layers = self.num_layers - experts.num_dense_layers
@@ -143,12 +141,12 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Return the parameters of all layers, embeddings not counted."""
+        """Return the parameters of all layers, without embeddings."""
         return self.common_parameters + self.expert_parameters
 
     @property
     def common_parameters(self) -> int:
-        """Return those of them that every token passes."""
+        """Return the parameters of all layers that every token passes."""
         if not (experts := self.experts):
             return self.active_parameters
         return self.active_parameters - self.expert_parameters * experts.per_token // experts.num
@@ -159,13 +157,12 @@ class ModelShape:
 
     @property
     def weight_bytes(self) -> int:
-        """Return the bytes of all weights, with separate input and output embeddings, all devices
-        together."""
+        """Return the bytes of all weights over all devices, with untied embeddings."""
         return (self.parameters + 2 * self.head_parameters) * self.dtype_bytes
 
     @property
     def active_size(self) -> int:
-        """Return the intermediate elements of a token in most of the layers."""
+        """Return the intermediate elements per token in most layers."""
         experts = self.experts
         if not experts:
             return self.intermediate_size
@@ -173,7 +170,7 @@ class ModelShape:
 
     @property
     def layer_activations(self) -> int:
-        """Return the elements per token read and written by the matrix products of one layer (table
+        """Return the elements per token read and written by one layer's matrix products (table
         3)."""
         qkv = self.hidden_size + self.attention_size + self.kv_size
         output = self.attention_size + self.hidden_size
@@ -186,12 +183,10 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class DeviceShape:
-    """The shape gives peak compute and memory bandwidth of one device (F_H and M_H)."""
+    """Peak compute and memory bandwidth of one device (F_H and M_H)."""
 
     flops_per_s: float
-    """Peak compute, floating-point operations per second."""
     bytes_per_s: float
-    """Peak memory bandwidth, bytes per second."""
 
     def __post_init__(self) -> None:
         if not (self.flops_per_s > 0 and self.bytes_per_s > 0):

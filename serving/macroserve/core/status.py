@@ -1,7 +1,6 @@
-"""Routing and scaling decide from snapshots: plain data, pushed by instances and cells.
+"""Snapshots of instances and cells, which routing and scaling decide on.
 
-They are structs and not dataclasses, which take five times as long to create: each batch creates
-some.
+Structs rather than dataclasses, which take five times as long to create: every batch creates some.
 """
 
 from enum import StrEnum
@@ -10,13 +9,12 @@ import msgspec
 
 
 def by_number(name: str) -> tuple[int, str]:
-    """Return the key by which cell-2 comes before cell-10, and instances likewise."""
+    """Return a sort key that puts cell-2 before cell-10."""
     return len(name), name
 
 
 class Phase(StrEnum):
-    """The phase is the kind of an instance's current work (EcoServe, section 3.2: temporal
-    disaggregation)."""
+    """An instance's current kind of work (EcoServe, section 3.2: temporal disaggregation)."""
 
     IDLE = "idle"
     PREFILL = "prefill"
@@ -25,35 +23,34 @@ class Phase(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Phase":
-        """Read an unknown phase of a later version as MIXED."""
+        """Read a later version's phase as MIXED."""
         return cls.MIXED
 
 
 class Pool(StrEnum):
-    """An instance belongs to a pool of its cell (Ascendra, section 4)."""
+    """Pool of an instance within its cell (Ascendra, section 4)."""
 
     LP = "lp"
     """Low priority: optimizes throughput, out of order."""
     HP = "hp"
-    """High priority: takes urgent requests, and under Ascendra's own strategy runs prefills
-    first."""
+    """High priority: takes urgent requests; under the Ascendra strategy it runs prefills first."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Pool":
-        """Read an unknown pool of a later version as LP, whose instances take all requests."""
+        """Read a later version's pool as LP, whose instances take all requests."""
         return cls.LP
 
     @property
     def label(self) -> str:
-        """Return the pool as people read it: ``LP`` or ``HP``."""
         return self.value.upper()
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A number of requests ended, and some of them met their targets."""
+    """Counts of finished requests."""
 
     finished: int = 0
     attained: int = 0
+    """Those that met their targets."""
 
     def __add__(self, other: "Ended") -> "Ended":
         return Ended(self.finished + other.finished, self.attained + other.attained)
@@ -63,11 +60,10 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class InstanceStatus(msgspec.Struct, frozen=True):
-    """An instance reports its state after an iteration. Times are durations, never clock
-    readings."""
+    """State of an instance after an iteration. Times are durations, never clock readings."""
 
     seq: int
-    """Number that grows with every status of one incarnation, so that late ones are recognized."""
+    """Sequence number within an incarnation, by which late statuses are recognized."""
     phase: Phase = Phase.IDLE
     num_waiting: int = 0
     num_running: int = 0
@@ -77,26 +73,24 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     waiting_prefill_s: float = 0.0
     """Predicted time of their prefill, seconds."""
     yielding: tuple[tuple[float, float], ...] = ()
-    """The prefills among them that give way to requests with shorter TTFT targets: a target and the
-    predicted time of all that have it, both in seconds, the longest target first; empty where
-    requests do not give way."""
+    """Prefills that give way to requests with shorter TTFT targets: pairs of a target and the total
+    predicted time of its prefills, seconds, longest target first."""
     phase_prefill_s: float = 0.0
-    """Predicted time of the prefills that arrived since the last switch to decode, done or not,
-    seconds: the ``pending`` of EcoServe's Algorithm 2.
-    """
+    """Predicted time of all prefills that arrived since the last switch to decode, seconds:
+    ``pending`` in EcoServe's Algorithm 2."""
     saved_tpot_mean_s: float | None = None
     """Mean slack of the decoding requests, (L-1)*TPOT - (now - first token), seconds; None if none
     decodes."""
     saved_tpot_p10_s: float | None = None
-    """Tenth percentile of the same slack, seconds; None if none decodes."""
+    """Tenth percentile of the same slack, seconds."""
     decode_step_s: float = 0.0
     """Predicted time per token of a step with all decodes and nothing else, seconds."""
     prefill_s_per_token: float = 0.0
     """Predicted time per prompt token of a full batch, seconds."""
     queue_s_per_token: float = 0.0
-    """Recently measured time in which the queue gets shorter by a token, seconds."""
+    """Recently measured time per token by which the queue shrinks, seconds."""
     remaining_tokens: int = 0
-    """Predicted output tokens still owed to running and waiting requests."""
+    """Predicted output tokens left for running and waiting requests."""
     free_blocks: int = 0
     num_blocks: int = 0
     block_size: int = 16
@@ -104,41 +98,41 @@ class InstanceStatus(msgspec.Struct, frozen=True):
     oldest_wait_s: float = 0.0
     """Wait of the oldest request without a first token, seconds."""
     phase_s: float | None = None
-    """Time since the phase began, seconds; negative if its first batch is decided and waits for the
-    one ahead. None if unknown."""
+    """Time since the phase began, seconds; negative while its first batch waits for the batch
+    ahead, None if unknown."""
     hidden_blocks: int = 0
-    """Blocks that the hidden states of the decoding requests fill."""
+    """Blocks with hidden states of decoding requests."""
     step_s: float | None = None
     """Mean measured time of the last steps, seconds; None before the first step."""
     predicted_step_s: float | None = None
     """Mean predicted time of the same steps, seconds."""
     admitted: tuple[str, ...] = ()
-    """Ids taken in since the last status, so that a scheduler stops counting them in flight."""
+    """Ids accepted since the last status, which no longer count as in flight."""
     finished: int = 0
     """Requests ended so far."""
     attained: int = 0
-    """Requests ended so far that met their targets."""
+    """Those that met their targets."""
     ended_by_class: dict[str, Ended] = {}
-    """Requests ended so far, of all SLO classes but the default one."""
+    """Requests ended so far in each SLO class except the default one."""
     draining: bool = False
     iterations: int = 0
     """Iterations finished so far, including idle ones."""
     prompt_tokens: int = 0
     """Prompt tokens of the requests begun so far; those of a preempted one count again."""
     cached_tokens: int = 0
-    """Those of them that the prefix cache had."""
+    """Those that were found in the prefix cache."""
     decodes: int = 0
-    """Decodes of a speculating engine so far, one for each request and step."""
+    """Decodes of a speculating engine so far, one per request and step."""
     decoded_tokens: int = 0
-    """Tokens that came out of them."""
+    """Tokens that they produced."""
 
 
 UNHEARD = InstanceStatus(seq=-1, draining=True)
-"""Status of an instance before its first report: it takes no requests, and any status is newer."""
+"""Status of an instance before its first report: no requests, and older than any other."""
 
 
 class InstanceView(msgspec.Struct, frozen=True):
-    """The cell scheduler's view of an instance is its last status plus decisions in flight."""
+    """A cell scheduler's view of an instance: its last status plus decisions in flight."""
 
     name: str
     pool: Pool
@@ -146,35 +140,33 @@ class InstanceView(msgspec.Struct, frozen=True):
     as_of_s: float
     """Arrival of the status, seconds on the cell scheduler's clock."""
     max_num_seqs: int
-    """Maximum requests of one batch."""
+    """Maximum requests per batch."""
     in_flight_requests: int = 0
     """Requests routed to the instance that no status has acknowledged yet."""
     in_flight_tokens: int = 0
-    """Tokens of those requests."""
     in_flight_prefill_s: float = 0.0
-    """Predicted prefill time of those requests, seconds."""
+    """Their predicted prefill time, seconds."""
     in_flight_blocks: int = 0
-    """Blocks that those requests will need."""
+    """Blocks that they will need."""
     on_trial: bool = False
-    """Whether it runs a request under which instances broke before; no other request is routed to
-    it."""
+    """Whether it runs a request that broke instances before; it gets no other request."""
 
     @property
     def num_waiting(self) -> int:
-        """Return the requests that wait at the instance, or are on their way to it."""
+        """Return the requests that wait at the instance or are in flight to it."""
         return self.status.num_waiting + self.in_flight_requests
 
     @property
     def num_outstanding(self) -> int:
-        """Return the requests that were routed to the instance and have not ended."""
+        """Return the unfinished requests at the instance or in flight to it."""
         status = self.status
         return status.num_waiting + status.num_running + self.in_flight_requests
 
     def prefill_ahead_s(self, ttft_s: float) -> float:
-        """Return the predicted time of the prefills that go before a request with a TTFT target of
-        ``ttft_s``, those on their way to the instance included; both in seconds."""
+        """Return the predicted seconds of prefills ahead of a new request with a TTFT target of
+        ``ttft_s``, including those in flight."""
         status, behind_s = self.status, 0.0
-        # A loop, because routing asks each instance three times and mostly there is nothing.
+        # A loop, because this runs three times per instance and decision, mostly over nothing.
         for longer_s, prefill_s in status.yielding:
             if longer_s > ttft_s:
                 behind_s += prefill_s
@@ -187,51 +179,50 @@ class InstanceView(msgspec.Struct, frozen=True):
 
 
 class CellView(msgspec.Struct, frozen=True):
-    """The view sums over a cell's instances, for the overall scheduler and the planner."""
+    """Sums over a cell's instances, for the overall scheduler and the planner.
+
+    Counts of requests and tokens so far start with the cell's scheduler and never fall.
+    """
 
     name: str
     instances: tuple[str, ...]
     high_priority: tuple[str, ...] = ()
     """Names among ``instances`` in the HP pool."""
     num_ready: int = 0
-    """Instances that take requests: heard from, not draining."""
+    """Instances that take requests: they have reported and are not draining."""
     num_prefilling: int = 0
     """Running requests before their first token."""
     num_decoding: int = 0
     """Running requests after their first token."""
     num_waiting: int = 0
-    """Waiting requests, decisions in flight included."""
+    """Waiting requests, including those in flight."""
     num_running: int = 0
     waiting_prefill_s: float = 0.0
-    """Predicted time of their prefills, seconds, decisions in flight included."""
+    """Predicted time of their prefills, seconds."""
     prefill_s_per_token: float = 0.0
     """Predicted time per prompt token on the slowest instance, seconds."""
     free_blocks: int = 0
-    """Free blocks, less those of decisions in flight."""
+    """Free blocks minus those that requests in flight will need."""
     num_blocks: int = 0
     finished: int = 0
-    """Requests that ended in the cell since its scheduler began; never falls."""
+    """Requests that ended so far."""
     attained: int = 0
-    """Those of them that met their targets; never falls."""
+    """Those that met their targets."""
     ended_by_class: dict[str, Ended] = {}
-    """Requests that ended, of all SLO classes but the default one; never falls."""
+    """Requests that ended so far in each SLO class except the default one."""
     prompt_tokens: int = 0
-    """Prompt tokens begun in the cell since its scheduler began, as an instance counts them; never
-    falls."""
+    """Prompt tokens begun so far, as in ``InstanceStatus``."""
     cached_tokens: int = 0
-    """Those of them that prefix caches had; never falls."""
+    """Those that were found in prefix caches."""
     decodes: int = 0
-    """Decodes of speculating engines since its scheduler began, as an instance counts them; never
-    falls."""
+    """Decodes of speculating engines so far, as in ``InstanceStatus``."""
     decoded_tokens: int = 0
-    """Tokens that came out of them; never falls."""
+    """Tokens that they produced."""
     lost_tokens: int = 0
-    """Prompt tokens that prefix caches were expected to have of instances that left the cell,
-    restarted or fell silent since its scheduler began; never falls."""
+    """Cached prompt tokens expected at instances when they left, restarted or fell silent."""
     moved_tokens: int = 0
-    """The same of instances that went on in another cell, which took them along; never falls."""
+    """Cached prompt tokens expected at instances when they moved to another cell."""
     pool_tokens: int = 0
-    """Tokens that the KV caches of its instances hold."""
+    """Capacity of its instances' KV caches, tokens."""
     decode_step_s: float = 0.0
-    """Predicted time per token of a step with all decodes, mean of the instances that take
-    requests, seconds."""
+    """Predicted time per token of a step with all decodes, seconds, mean over ready instances."""

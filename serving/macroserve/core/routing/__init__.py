@@ -1,2 +1,1 @@
-"""Routing chooses a cell for a request and an instance in it, by functions from views to
-decisions."""
+"""Choice of a cell for a request, and of an instance in it: functions from views to decisions."""

@@ -1,4 +1,4 @@
-"""A request of an adapter prefers, among equal instances, the one that had the adapter last."""
+"""Affinity of requests to instances that have their LoRA adapter loaded."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -8,7 +8,7 @@ from macroserve.core.status import InstanceView
 
 
 class AdapterRecord:
-    """The record tells when each instance of a cell last got a request of each adapter."""
+    """Time at which each instance of a cell last got a request of each adapter."""
 
     def __init__(self) -> None:
         self._times: dict[str, dict[str, float]] = {}
@@ -18,12 +18,12 @@ class AdapterRecord:
             self._times.setdefault(adapter, {})[instance] = now
 
     def forget(self, instance: str) -> None:
-        """Note that an instance has left: the next one of its name has no adapter yet."""
+        """Forget an instance; a successor of the same name has no adapters loaded."""
         for times in self._times.values():
             times.pop(instance, None)
 
     def times(self, adapter: str | None) -> Mapping[str, float]:
-        """Return the time by name of each instance that has had the adapter, seconds."""
+        """Return the latest use of the adapter on each instance that has had it, seconds."""
         return self._times.get(adapter or "", {})
 
 
@@ -33,10 +33,10 @@ def with_adapter(
     times: Mapping[str, float],
     demand: Demand,
 ) -> InstanceView:
-    """Return the instance that had the adapter last, of those as good as the chosen one: of its
+    """Return the instance that used the adapter last, among those as good as the chosen one: in its
     pool, with no more requests, and in time or no later.
 
-    An instance loads an adapter that is not in a slot before the first token.
+    Loading an adapter that is not in a slot delays the first token.
     """
     latest_s = max(wait_s(chosen, demand), demand.ttft_left_s)
     equals = [

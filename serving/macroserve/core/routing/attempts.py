@@ -1,10 +1,9 @@
 """Attempts to run a request on instances that break or cannot be reached.
 
-An instance that breaks takes all its requests with it, and any of them may be the cause. After two
-broken attempts a request is a suspect: its last attempt is a *trial*, and an instance runs one
-trial at a time. A break during a trial is blamed on that request alone, which then ends. The breaks
-that the request went through are explained and no longer count against other requests, so that
-requests that only ran next to it do not end with it.
+When an instance breaks, any of its requests may be the cause. After two broken attempts a request
+is a suspect: its last attempt is a *trial*, and an instance runs one trial at a time. A break
+during a trial is blamed on that request alone, which then fails. Its earlier breaks are thereby
+explained and no longer count against the requests that ran next to it.
 """
 
 from collections.abc import Collection
@@ -14,24 +13,22 @@ from typing import NamedTuple
 from macroserve.core.backoff import Backoff
 
 MAX_BROKEN = 3
-"""Maximum instances that break while they run one request. A smaller limit would end requests for
-faults of machines; NVIDIA Dynamo's guide suggests the same number."""
+"""Maximum instances that break while running a request. A smaller limit would fail requests for
+machine faults; NVIDIA Dynamo's guide suggests the same number."""
 MAX_BROKEN_IN_ALL = 3 * MAX_BROKEN
-"""Limit that includes explained breaks, so that no request is retried for ever because of
-others."""
+"""Limit including explained breaks, so that no request is retried forever because of others."""
 MIN_PROBATION_S, MAX_PROBATION_S = 2.0, 30.0
-"""Bounds of a trial, seconds. The lower one is for causes that take effect at once, the upper one
-keeps suspects from waiting long for each other."""
+"""Bounds of a trial, seconds. The upper one limits how long suspects wait for each other."""
 PROBATION_FACTOR = 2.0
-"""Duration of a trial per duration of the shortest broken attempt. A request that breaks instances
-needs about as long each time; queues differ by less than this factor."""
+"""Duration of a trial per duration of the shortest broken attempt. A request breaks instances after
+about the same time; queues differ by less than this factor."""
 FREE_RETRIES = 2
 RETRY_BACKOFF = Backoff(first_s=0.1, max_s=2.0)
 
 AVOID_BACKOFF = Backoff(first_s=5.0, max_s=60.0)
-"""Time for which an ingress avoids an instance after consecutive failures to reach it."""
+"""How long an ingress avoids an instance after consecutive failures to reach it."""
 TRY_S = 15.0
-"""Seconds allowed for the one request that tests whether the instance can be reached again."""
+"""Seconds allowed for the single request that tests whether an instance is reachable again."""
 
 
 class InstanceRun(NamedTuple):
@@ -56,20 +53,19 @@ class Attempts:
     breaks: tuple[Break, ...] = ()
     """Attempts that an instance accepted and did not complete."""
     failed: frozenset[str] = frozenset()
-    """Names of the instances that should not get the request again."""
+    """Names of instances that should not get the request again."""
     num_unreachable: int = 0
-    """Attempts that reached no instance since the last that reached one."""
+    """Consecutive attempts that reached no instance."""
 
     def broken(self, run: InstanceRun, lasted_s: float) -> "Attempts":
         return Attempts((*self.breaks, Break(run, lasted_s)), self.failed | {run.instance})
 
     def handed_back(self, instance: str) -> "Attempts":
-        """Add an offloaded or drained attempt: neither the instance nor the request is at fault."""
+        """Add an offloaded or drained attempt, for which nothing is at fault."""
         return replace(self, failed=self.failed | {instance}, num_unreachable=0)
 
     def unreachable(self, instance: str) -> "Attempts":
-        """Add an attempt that did not reach the instance: connection refused, or identity not
-        proved."""
+        """Add an attempt that failed to connect or to prove the instance's identity."""
         return replace(
             self, failed=self.failed | {instance}, num_unreachable=self.num_unreachable + 1
         )
@@ -86,18 +82,13 @@ class Attempts:
         return len(self.counted(explained)) >= MAX_BROKEN or len(self.breaks) >= MAX_BROKEN_IN_ALL
 
     def probation_s(self, explained: Collection[InstanceRun]) -> float:
-        """Return the duration of a trial, seconds.
-
-        A request that breaks instances would have broken this one by then, judged by its shortest
-        broken attempt.
-        """
+        """Return the duration of a trial, seconds, after which the request is cleared."""
         shortest_s = min((b.lasted_s for b in self.counted(explained)), default=0.0)
         return min(MAX_PROBATION_S, max(MIN_PROBATION_S, PROBATION_FACTOR * shortest_s))
 
     @property
     def back_off_s(self) -> float:
-        """Return the seconds before the next attempt: 0 while other instances may be reachable,
-        then increasing."""
+        """Return the seconds before the next attempt, 0 for the first retries."""
         return RETRY_BACKOFF.delay_s(self.num_unreachable - FREE_RETRIES)
 
 
@@ -108,15 +99,13 @@ class _Avoided:
 
 
 class AvoidList:
-    """Circuit breaker of one ingress, for instances that it cannot reach although their cell may.
-
-    ``note`` records a failure, ``clear`` a success.
-    """
+    """Circuit breaker of one ingress, for instances that it cannot reach though their cell may."""
 
     def __init__(self) -> None:
         self._avoided: dict[InstanceRun, _Avoided] = {}
 
     def note(self, run: InstanceRun, now: float) -> None:
+        """Record a failure to reach the instance; ``clear`` records a success."""
         failures = self._avoided[run].failures + 1 if run in self._avoided else 1
         self._avoided[run] = _Avoided(failures, now + AVOID_BACKOFF.delay_s(failures))
 
@@ -126,8 +115,7 @@ class AvoidList:
     def names(self, runs: Collection[InstanceRun], now: float) -> frozenset[str]:
         """Return the names among ``runs`` to avoid; none if that would be all of them.
 
-        When its time is over, an instance is left out of one answer, so that a single request tries
-        it; then it is avoided again until the result of that request.
+        After its time, an instance is left out of one answer, so that a single request tries it.
         """
         self._avoided = {run: each for run, each in self._avoided.items() if run in runs}
         names = set[str]()

@@ -1,4 +1,4 @@
-"""An ingress asks cells in this order to take a request (top level of EcoServe's three)."""
+"""Order in which an ingress asks cells to take a request (top of EcoServe's three levels)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,29 +9,27 @@ from macroserve.core.status import CellView
 
 
 class CellAttempt(NamedTuple):
-    """An ingress asks a cell once to take the request."""
+    """One question to a cell whether it takes the request."""
 
     cell: str
     ignore_constraints: bool
-    """Whether the cell takes the request even if none of its instances meets the constraints."""
+    """Whether the cell takes the request even if no instance satisfies the constraints."""
 
 
 def cells_to_ask(
     cells: Sequence[CellView], demand: Demand | None = None, session_holder: str | None = None
 ) -> list[CellAttempt]:
-    """Return the attempts to make until a cell takes the request: each cell with its constraints
-    first, then each one without.
+    """Return the attempts to make until a cell takes the request: first each cell with its
+    constraints, then each without. A single cell is asked once.
 
-    The cell with the least waiting work per ready instance comes first, then the one with the
-    fewest running requests, then the first by name. A single cell is not asked twice. Cells without
-    a ready instance come last: they may have one by then.
+    Cells are sorted by waiting work per ready instance, then by running requests, then by name.
+    Cells without a ready instance come last: they may have one by then.
 
-    demand: what the request demands, with what cells are expected to have of its prompt. The cell
-        that has most of it comes before all others, if the time there beyond that in the first one
-        is no longer than a copy costs (``prefixes.with_prefix`` decides so within a cell). So it is
-        with those that are left, in case the cell declines.
-    session_holder: the cell that got the last request of the session; before all others, if the
-        first token is in time there or no later.
+    demand: demand of the request, with the prompt tokens cached in each cell. The cell with most of
+        them comes first if the extra time there costs no more than a copy (as in
+        ``prefixes.with_prefix``); the same rule orders the rest.
+    session_holder: cell that got the session's last request; comes before all others if the first
+        token is in time there or no later than elsewhere.
     """
     ready = sorted([cell for cell in cells if cell.num_ready], key=_load)
     if demand:
@@ -49,13 +47,12 @@ def _by_prefix(ready: Sequence[CellView], demand: Demand) -> list[CellView]:
 
 
 def _with_prefix(ready: Sequence[CellView], demand: Demand) -> int:
-    """Return the index of the cell that has most of the prompt, of those where the last token is
-    later than in the first cell by no more than a copy there costs. One where the first token would
-    be late is passed over, unless it would be late in the first cell, too. 0 if that one has most
-    itself.
+    """Return the index of the cell with most of the prompt, among those where the last token is
+    later than in the first cell by no more than a copy costs; the first token must be in time,
+    unless it is late in the first cell as well.
 
-    The last token, because decodes take longer in a busy cell: one popular beginning would send all
-    requests to one cell, where they hardly wait for their short prefills.
+    By the last token, because decodes slow down in a busy cell: by the first, one popular prefix
+    would send all requests to one cell, where their short prefills hardly wait.
     """
     first, had = ready[0], demand.cached.get(ready[0].name, 0)
     end_s = _last_token_s(first, demand)
@@ -78,7 +75,6 @@ def _with_session(
     home = next((cell for cell in ready if cell.name == session_holder), None)
     if home is None:
         return list(ready)
-    # In time, or as soon as in the first cell.
     bound_s = max(_first_token_s(ready[0], demand), demand.ttft_left_s)
     if _first_token_s(home, demand) > bound_s:
         return list(ready)
@@ -86,8 +82,7 @@ def _with_session(
 
 
 def _first_token_s(cell: CellView, demand: Demand) -> float:
-    """Return the seconds to the first token at the cell's mean instance, as
-    ``constraints.first_token_s`` predicts them for one."""
+    """Return ``constraints.first_token_s`` of the cell's mean instance."""
     num_to_compute = demand.num_prompt_tokens - demand.cached.get(cell.name, 0)
     wait_s = cell.waiting_prefill_s / cell.num_ready + num_to_compute * cell.prefill_s_per_token
     return wait_s / prefill_share(cell.decode_step_s, demand)

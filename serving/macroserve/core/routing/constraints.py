@@ -1,4 +1,4 @@
-"""EcoServe's Algorithm 2, CheckConstraints, decides on the cell scheduler's view of an instance."""
+"""EcoServe's Algorithm 2, CheckConstraints, on the cell scheduler's view of an instance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,16 +7,14 @@ from macroserve.core.routing.decision import Check, RouteRequest
 from macroserve.core.status import InstanceView
 
 MIN_PREFILL_SHARE = 0.1
-"""Least share of its time that an instance is assumed to spend on prefill, however busy with
-decoding."""
+"""Minimum share of time that an instance is assumed to spend on prefill, however busy decoding."""
 
 NOTHING_CACHED: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A request demands this of an instance at one moment; the values are computed once per
-    decision."""
+    """Demand of a request on an instance, computed once per decision."""
 
     now: float
     """Time of the decision, seconds on the scheduler's clock."""
@@ -36,8 +34,7 @@ class Demand:
     prefilled: bool
     """Whether the prompt was prefilled on another instance."""
     cached: Mapping[str, int]
-    """Prompt tokens that instances, or cells, are expected to have in their prefix caches, by name;
-    without those that have none."""
+    """Prompt tokens expected in prefix caches, by name of instance or cell; zeros are left out."""
 
     @staticmethod
     def of(
@@ -61,29 +58,27 @@ class Demand:
 
 
 def wait_s(view: InstanceView, demand: Demand) -> float:
-    """Return the least time to the request's first token on the instance, seconds: all queued
-    prefills that go before it, then its own."""
+    """Return the least time to the request's first token on the instance, seconds: all prefills
+    ahead of it, then its own."""
     num_tokens = demand.num_prompt_tokens - demand.cached.get(view.name, 0)
     return view.prefill_ahead_s(demand.ttft_s) + num_tokens * view.status.prefill_s_per_token
 
 
 def first_token_s(view: InstanceView, demand: Demand) -> float:
-    """Return the predicted seconds to the first token beside the instance's decodes."""
+    """Return the predicted seconds to the first token, in parallel with the instance's decodes."""
     return wait_s(view, demand) / prefill_share(view.status.decode_step_s, demand)
 
 
 def prefill_share(decode_step_s: float, demand: Demand) -> float:
-    """Return the share of the time for prefill: decoding claims ``decode_step_s`` of every TPOT
-    target."""
+    """Return the share of time left for prefill: decodes take ``decode_step_s`` per TPOT target."""
     return max(MIN_PREFILL_SHARE, 1 - decode_step_s / demand.tpot_s)
 
 
 def check(view: InstanceView, demand: Demand) -> Check:
-    """Check the constraints of EcoServe's Algorithm 2, with three amendments that the paper leaves
-    open.
+    """Check the constraints of EcoServe's Algorithm 2, with three amendments.
 
-    TTFT is compared with what is left of the request's target, not with the whole of it. Saved TPOT
-    was true when the status was sent, so it shrinks as the status ages. Requests in flight count.
+    TTFT is compared with the time left of the request's target, not with the whole target. Saved
+    TPOT shrinks as the status ages. Requests in flight count.
     """
     status = view.status
     prefill_s = (

@@ -1,6 +1,6 @@
-"""The ledger holds a cell scheduler's soft state: instances, statuses, decisions in flight.
+"""A cell scheduler's soft state: instances, statuses and decisions in flight.
 
-All of it can be lost: a new ledger is filled again from handles and statuses.
+All of it can be lost: a new ledger is rebuilt from handles and statuses.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ IN_FLIGHT_TIMEOUT_S = 10.0
 """Seconds after which a decision that no status has acknowledged is dropped."""
 
 TRIAL_TIMEOUT_S = 60.0
-"""Seconds after which a trial without a reported end is over: its ingress may be gone."""
+"""Seconds after which a trial without a reported end is dropped: its ingress may be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,10 @@ class _InFlight:
 
 
 class CellLedger:
-    """The ledger routes one cell's requests and counts each decision until the instance reports it.
+    """Router of one cell, which counts each decision as in flight until its instance reports it.
 
     A decision stops counting when a status lists the request as admitted, when it is settled or
-    decided anew, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S. Requests that
-    end at an instance between two of its statuses stay counted as ended in the cell.
+    made again, when its instance leaves or restarts, or after IN_FLIGHT_TIMEOUT_S.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -74,10 +73,9 @@ class CellLedger:
         return tuple(self._views.values())
 
     def add(self, name: str, pool: Pool, max_num_seqs: int, incarnation: int = 0) -> None:
-        """Add an instance.
+        """Add an instance, replace an older incarnation, or change the pool of the same one.
 
-        The same incarnation again changes only the pool, a newer one replaces the instance, and an
-        older one is ignored.
+        An incarnation older than the known one is ignored.
         """
         known = self._incarnations.get(name, -1)
         if incarnation < known:
@@ -98,15 +96,15 @@ class CellLedger:
         return True
 
     def release(self, name: str) -> Sequence[HeldKey]:
-        """Remove an instance that goes on in another cell; return the beginnings that it has, for
-        the ledger that takes it."""
+        """Remove an instance that moves to another cell; return its cached prefixes for the ledger
+        of that cell."""
         held = self._prefixes.held(name)
         self._moved_tokens += self._prefixes.forget(name)
         self.remove(name)
         return held
 
     def take_prefixes(self, name: str, held: Sequence[HeldKey]) -> None:
-        """Take in the beginnings that an instance brings along."""
+        """Add the cached prefixes of an instance that moved here."""
         self._prefixes.take_over(name, held)
 
     def set_pool(self, name: str, pool: Pool) -> bool:
@@ -117,8 +115,7 @@ class CellLedger:
         return True
 
     def observe(self, name: str, status: InstanceStatus, now: float, incarnation: int = 0) -> bool:
-        """Take in a status; return whether it is news. A late one only tells which requests were
-        admitted."""
+        """Apply a status and return whether it is new; of a late one, only ``admitted`` counts."""
         known = self._incarnations.get(name)
         if known is None or incarnation < known:
             return False
@@ -149,10 +146,10 @@ class CellLedger:
     def assign(
         self, request: RouteRequest, now: float, *, ignore_constraints: bool = True
     ) -> RouteDecision:
-        """Choose an instance, and count the request in flight there if there is one.
+        """Choose an instance, and count the request as in flight there.
 
-        ignore_constraints: whether the request is taken even if the instance does not meet the
-            constraints. Otherwise it goes to another cell, and the decision has no instance.
+        ignore_constraints: whether to take the request even if the instance violates the
+            constraints; otherwise the decision then has no instance.
         """
         self._drop_timed_out(now)
         request_id, adapter = request.request.request_id, request.request.adapter
@@ -206,21 +203,19 @@ class CellLedger:
         return decision
 
     def settle(self, request_id: str) -> None:
-        """Stop counting a request that ended, failed to reach its instance, or was refused, and end
-        its trial."""
+        """Drop a request that ended, failed to reach its instance or was refused, and end its
+        trial."""
         if request_id in self._in_flight:
             self._drop(request_id)
         self._end_trial(request_id)
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Return how often the cell had no instance for a request so far, by
-        ``RouteDecision.refusal``, after which the ingress asks another cell, or again; and what was
-        noted."""
+        """Return the refusals so far by ``RouteDecision.refusal``, including noted ones."""
         return dict(self._refused)
 
     def note_refused(self, by_reason: Mapping[str, int]) -> None:
-        """Count requests that were refused without asking the cell."""
+        """Count requests that ingresses refused without asking the cell."""
         self._refused.update(by_reason)
 
     def _note_refusal(self, request: RouteRequest, decision: RouteDecision) -> None:
@@ -229,24 +224,20 @@ class CellLedger:
 
     @property
     def waiting_prefill_s(self) -> float:
-        """Return the predicted seconds of all prefills that wait in the cell or are in flight."""
+        """Return the predicted seconds of all prefills waiting or in flight in the cell."""
         return sum(
             [v.status.waiting_prefill_s + v.in_flight_prefill_s for v in self._views.values()]
         )
 
     @property
     def least_waits(self) -> LeastWaits:
-        """Return the least waits at an instance, as ``queue_wait.least_waits`` defines them."""
         return least_waits(self._views.values())
 
     @property
     def queue_wait_s(self) -> float | None:
-        """Return the wait in the cell's queue, as ``queue_wait.cell_queue_wait_s`` defines it."""
         return cell_queue_wait_s(self._views.values())
 
     def cell_view(self, name: str) -> CellView:
-        """Return the view of this cell, under ``name``, for the overall scheduler and the
-        planner."""
         views = self._views.values()
         statuses = [view.status for view in views]
         running = sum(status.num_running for status in statuses)

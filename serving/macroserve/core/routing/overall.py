@@ -1,4 +1,4 @@
-"""The overall scheduler chooses the cells that an ingress asks to take a request."""
+"""The overall scheduler of an ingress, which chooses the cells to ask for each request."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,7 @@ from macroserve.core.strategy import Strategy
 
 
 class OverallScheduler:
-    """The overall scheduler remembers which beginnings of prompts, and which sessions, it sent to
-    which cell."""
+    """Router over cells, with a record of the prefixes and sessions that it sent to each."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -23,8 +22,8 @@ class OverallScheduler:
     def attempts(
         self, cells: Sequence[CellView], request: RouteRequest, now: float
     ) -> list[CellAttempt]:
-        """Return the attempts to make until a cell takes the request. A trial goes by load alone,
-        as within a cell."""
+        """Return the attempts to make until a cell takes the request. A trial is routed by load
+        alone, as within a cell."""
         for cell in cells:
             self._prefixes.observe(cell.name, cell.prompt_tokens, cell.cached_tokens)
         if request.trial or self._strategy.takes_turns:
@@ -40,14 +39,13 @@ class OverallScheduler:
         self._prefixes.note(cell.name, request.prefix, num_tokens, cell.pool_tokens)
 
     def arrived(self, cell: str, held: Sequence[HeldKey]) -> None:
-        """Note that an instance came to the cell with these beginnings of prompts."""
+        """Note that an instance with these cached prefixes joined the cell."""
         self._prefixes.take_over(cell, held)
 
     def left(self, cell: str, held: Sequence[HeldKey]) -> None:
-        """Note that an instance left the cell with these beginnings of prompts. If others there
-        have some of them, too, that is forgotten until they are used again."""
+        """Note that an instance with these cached prefixes left the cell. Copies on instances that
+        stay are forgotten until they are used again."""
         self._prefixes.give_away(cell, held)
 
     def forget(self, cell: str) -> None:
-        """Note that a cell is gone."""
         self._prefixes.forget(cell)

@@ -1,9 +1,8 @@
-"""A cell remembers which beginnings of prompts its instances have computed, and an ingress which
-ones its cells have.
+"""Record of the prompt prefixes that instances of a cell, or cells of an ingress, have cached.
 
-A prefix cache holds them until their blocks are needed: the least recently used first, and of one
-prompt the last first. The record does the same by what was routed to the instance or cell, its
-*holder*, and is corrected by the hits that the holder reports.
+A prefix cache evicts the least recently used blocks first, those of one prompt from the end. The
+record does the same with the prompts routed to each instance or cell, its *holder*, and is
+corrected by the hits that the holder reports.
 """
 
 from bisect import bisect_left
@@ -22,38 +21,38 @@ NUM_STEPS = 8
 BOUNDARIES = tuple(
     accumulate(STEP_TOKENS << step for step in range(NUM_STEPS) for _ in range(BOUNDARIES_PER_STEP))
 )
-"""Numbers of tokens at which a prompt's beginnings end that have keys: at first every 64 tokens,
-then wider, so that 64 keys reach 130,560 tokens."""
+"""Lengths of the prefixes that have keys, tokens: first every 64 tokens, then at growing distances,
+so that 64 keys reach 130,560 tokens."""
 
 TRUST_TOKENS = 4096
-"""Tokens of a past in which all was found, with which the trust in a record begins."""
+"""Tokens of an assumed history without misses, with which the trust in a record begins."""
 MEMORY_TOKENS = 1 << 20
-"""Tokens after which the past counts half."""
+"""Tokens after which the weight of the history is halved."""
 
 REPLICA_COST = 2.0
-"""A copy of a beginning at another holder costs this multiple of its prefill: the prefill, and in
-a full pool that of what has to go for it. All that wait there wait for the copy, too."""
+"""Cost of copying a prefix to another holder, per time of its prefill: the prefill itself, and in a
+full pool that of the evicted tokens. All requests that wait there wait for the copy."""
 
 PrefixKeys = Sequence[int]
-"""A prompt has a key for each of its beginnings that end at a boundary, shortest first. Equal keys
-stand for equal tokens under an equal salt and adapter."""
+"""Keys of a prompt's prefixes that end at a boundary, shortest first. Equal keys stand for equal
+tokens under the same salt and adapter."""
 
 
 class HeldKey(NamedTuple):
-    """A holder has the tokens between a key's boundary and the one before."""
+    """The last step of a cached prefix: the tokens between its boundary and the one before."""
 
     key: int
     num_tokens: int
-    """Number of those tokens, STEP_TOKENS times a power of two."""
+    """STEP_TOKENS times a power of two."""
 
 
 def num_keys(num_tokens: int) -> int:
-    """Return the number of keys of a prompt: an engine computes its last token in any case."""
+    """Return the number of keys of a prompt, whose last token is never taken from the cache."""
     return bisect_left(BOUNDARIES, num_tokens)
 
 
 class _Share:
-    """The share is that of recent prompt tokens."""
+    """A share of recent prompt tokens."""
 
     __slots__ = ("_num_of", "_num_tokens")
 
@@ -76,10 +75,7 @@ class _HolderRecord:
     """The record of one holder.
 
     index: place of the holder's bit in ``holders``.
-    holders: bits of those that hold a beginning, by its key.
-    trust: share of what it should hold that it is expected to find, 0 to 1: the share of its
-        prompts that it has found, as a part of what it should have found. Shares, because what is
-        under way should be found and has not been yet.
+    holders: bit set of the holders of a prefix, by its key.
     """
 
     __slots__ = (
@@ -100,14 +96,16 @@ class _HolderRecord:
         self.index = index
         self.bit = 1 << index
         self.trust = 1.0
+        """Share of the recorded tokens expected to be cached, 0 to 1: reported over predicted hits,
+        both as shares of prompt tokens, since requests under way have been predicted only."""
         self._holders = holders
         self._held: OrderedDict[int, int] = OrderedDict()
-        """Tokens between a key's boundary and the one before, by key, least recently used first."""
+        """``HeldKey.num_tokens`` by key, least recently used first."""
         self._num_tokens = 0
         self._predicted = _Share()
-        """Share that was predicted of the prompts that the holder got."""
+        """Predicted hits in the prompts that the holder got."""
         self._seen = _Share()
-        """Share that was found of the prompts that it began."""
+        """Hits in the prompts that it began."""
         self._counts: tuple[int, int] | None = None
 
     @property
@@ -115,7 +113,7 @@ class _HolderRecord:
         return [HeldKey(key, num_tokens) for key, num_tokens in self._held.items()]
 
     def hold(self, key: int, num_tokens: int) -> None:
-        """Hold a beginning, as the one that was used last."""
+        """Add a prefix, or mark it as most recently used."""
         if key not in self._held:
             self._held[key] = num_tokens
             self._num_tokens += num_tokens
@@ -123,7 +121,6 @@ class _HolderRecord:
         self._held.move_to_end(key)
 
     def lose(self, key: int) -> None:
-        """Lose a beginning, if the holder has it."""
         if key in self._held:
             self._drop(key, self._held.pop(key))
 
@@ -139,8 +136,7 @@ class _HolderRecord:
             self._lose_oldest()
 
     def observe(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Take in what the holder has found since it was observed before; see
-        ``PrefixRecord.observe``."""
+        """Update the trust by the hits since the last call; see ``PrefixRecord.observe``."""
         if self._counts:
             num_tokens = prompt_tokens - self._counts[0]
             num_cached = cached_tokens - self._counts[1]
@@ -150,7 +146,7 @@ class _HolderRecord:
         self._counts = prompt_tokens, cached_tokens
 
     def clear(self) -> int:
-        """Hold nothing any more; return the tokens that the holder was expected to have."""
+        """Remove all prefixes; return the tokens that the holder was expected to have."""
         num_tokens = int(self.trust * self._num_tokens)
         while self._held:
             self._lose_oldest()
@@ -158,7 +154,7 @@ class _HolderRecord:
 
     def _update_trust(self) -> None:
         seen, predicted = self._seen.value, self._predicted.value
-        # Of prompts that never repeat, nothing is predicted in the end.
+        # If no prompt ever repeats, both shares approach 0.
         self.trust = seen / predicted if seen < predicted else 1.0
 
     def _lose_oldest(self) -> None:
@@ -173,11 +169,9 @@ class _HolderRecord:
 
 
 class PrefixRecord:
-    """The record tells how much of a prompt each holder has in its prefix caches: each instance of
-    a cell, or each cell.
+    """Cached prefixes of all holders: the instances of a cell, or the cells of an ingress.
 
-    A holder of a beginning holds all shorter ones of it: these were used with it, and are lost
-    after it.
+    A holder of a prefix also holds all shorter ones: they are used with it and evicted after it.
     """
 
     def __init__(self) -> None:
@@ -188,43 +182,39 @@ class PrefixRecord:
         self._holders: dict[int, int] = {}
 
     def note(self, holder: str, keys: PrefixKeys, num_tokens: int, capacity: int) -> None:
-        """Note that a holder gets a prompt.
-
-        num_tokens: tokens of the prompt.
-        capacity: tokens that the holder's pools hold.
-        """
+        """Note that a holder with KV caches of ``capacity`` tokens gets a prompt of
+        ``num_tokens``."""
         self._record(holder).note(keys, num_tokens, capacity)
 
     def observe(self, holder: str, prompt_tokens: int, cached_tokens: int) -> None:
-        """Take in a holder's newest counts; those that have fallen began anew.
+        """Update a holder's trust by its counters so far; counters that fell were reset.
 
-        prompt_tokens: prompt tokens of the requests that it has begun so far.
-        cached_tokens: those of them that prefix caches had.
+        prompt_tokens: prompt tokens of the requests that it has begun.
+        cached_tokens: those found in prefix caches.
         """
         if record := self._records.get(holder):
             record.observe(prompt_tokens, cached_tokens)
 
     def held(self, holder: str) -> Sequence[HeldKey]:
-        """Return what a holder has, least recently used first."""
+        """Return the keys of a holder, least recently used first."""
         record = self._records.get(holder)
         return record.held if record else ()
 
     def take_over(self, holder: str, held: Sequence[HeldKey]) -> None:
-        """Note that a holder comes with what another record had of it. The trust in it begins anew:
-        it follows what this record predicts."""
+        """Add the keys of a holder from another record. Its trust starts anew, as it depends on
+        this record's predictions."""
         record = self._record(holder)
         for key, num_tokens in held:
             record.hold(key, num_tokens)
 
     def give_away(self, holder: str, held: Sequence[HeldKey]) -> None:
-        """Note that a holder has lost these beginnings to another one, which may be another
-        record's."""
+        """Remove keys that moved to another holder, possibly of another record."""
         if record := self._records.get(holder):
             for key, _ in held:
                 record.lose(key)
 
     def forget(self, holder: str) -> int:
-        """Note that a holder has left: the next one of its name has an empty cache. Return the
+        """Forget a holder, whose successor of the same name starts with an empty cache; return the
         tokens that it was expected to have."""
         record = self._records.pop(holder, None)
         if record is None:
@@ -233,8 +223,7 @@ class PrefixRecord:
         return record.clear()
 
     def expected(self, keys: PrefixKeys) -> Mapping[str, int]:
-        """Return the tokens of a prompt that each holder is expected to have, by name; without
-        those that have none."""
+        """Return the tokens of a prompt expected at each holder that has any, by name."""
         expected: dict[str, int] = {}
         known = 0
         for index in range(len(keys) - 1, -1, -1):
@@ -258,21 +247,20 @@ class PrefixRecord:
 
 
 def copy_s(num_tokens: int, s_per_token: float, num_waiting: float) -> float:
-    """Return for how long a request may wait at a holder beyond another one, seconds, rather than
-    have its beginning copied there.
+    """Return the extra wait at a holder of a prefix, seconds, that a copy elsewhere would cost.
 
-    num_tokens: tokens of its prompt that only the first holder has.
+    num_tokens: tokens of the prompt that only the holder has.
     s_per_token: time to prefill one of them, seconds.
-    num_waiting: requests at the other holder that wait for the copy, too.
+    num_waiting: requests elsewhere that would also wait for the copy.
     """
     return REPLICA_COST * num_tokens * s_per_token * (1 + num_waiting)
 
 
 def latest_s(chosen_s: float, left_s: float) -> float:
-    """Return the time to the first token, seconds, beyond which a place is passed over for the
-    chosen one: where that is late itself, nothing is.
+    """Return the latest acceptable first token elsewhere, seconds: in time, unless the chosen place
+    is late itself.
 
-    chosen_s: time to the first token at the chosen one, seconds.
+    chosen_s: time to the first token at the chosen place, seconds.
     left_s: time left of the TTFT target, seconds.
     """
     return left_s if chosen_s <= left_s else inf
@@ -281,13 +269,12 @@ def latest_s(chosen_s: float, left_s: float) -> float:
 def with_prefix(
     chosen: InstanceView, candidates: Sequence[InstanceView], demand: Demand
 ) -> InstanceView:
-    """Return the instance of the chosen one's pool that has most of the prompt, of those that are
-    waited for no longer beyond the chosen one than a copy there costs (``copy_s``). One that would
-    be late is passed over, unless the chosen one would be late, too. The chosen one if it has most
-    itself.
+    """Return the instance with most of the prompt cached, among those in the chosen one's pool
+    where the extra wait costs no more than a copy (``copy_s``) and the first token is in time, or
+    late at the chosen one as well.
 
-    So a beginning that all prompts share is soon everywhere while instances idle, a long one keeps
-    its instance while deadlines allow, and a busy cell loses no time by copies.
+    A prefix common to all prompts thus spreads over idle instances, a long one stays where it is
+    while deadlines allow, and a busy cell spends no time on copies.
     """
     had = demand.cached.get(chosen.name, 0)
     if had == max(demand.cached.values(), default=0):

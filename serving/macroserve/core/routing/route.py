@@ -1,4 +1,4 @@
-"""``route`` is the only entry point to routing inside a cell."""
+"""Routing inside a cell; ``route`` is its only entry point."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ def route(
 
     last: the last decision ``in_turn``. The cyclic order begins with its instance (EcoServe,
         Algorithm 1), or after it where instances take turns (Ascendra).
-    had_adapter_s: time by instance when it last got a request of the same adapter, seconds; where
-        the load decides, it decides between equals.
-    cached: prompt tokens that instances are expected to have in their prefix caches, by name; where
-        the load decides, they decide next.
-    session_holder: instance that got the last request of the session; where the load decides, it
-        gets this one, if it is in time there.
+
+    The others matter only where the policy decides by load:
+
+    had_adapter_s: by instance, its last request of the same adapter, seconds; a tie-breaker.
+    cached: by instance, prompt tokens expected in its prefix cache; see ``prefixes.with_prefix``.
+    session_holder: instance of the session's last request; preferred if the first token is in time.
     """
     candidates = _in_cyclic_order(views, last, request.exclude)
     if not candidates:
@@ -63,8 +63,7 @@ def _at_home(
     session_holder: str | None,
     demand: Demand,
 ) -> InstanceView:
-    """Return the instance of the request's session, or else of its prompt's beginning; or the
-    chosen one."""
+    """Return the instance of the request's session, else that of its prefix or the chosen one."""
     if session_holder is not None:
         found = with_session(chosen, candidates, session_holder, demand)
         if found is not None:
@@ -73,7 +72,7 @@ def _at_home(
 
 
 def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecision:
-    """Route a trial to the instance where the fewest requests, and the least work, are at stake."""
+    """Route a trial to the instance where the fewest requests and the least work are at stake."""
     if not candidates:
         return RouteDecision(None, RouteReason.TRIALS_BUSY, math.inf, check=None, late=False)
     view = min(candidates, key=_at_stake)
@@ -88,7 +87,7 @@ def _for_trial(candidates: Sequence[InstanceView], demand: Demand) -> RouteDecis
 
 
 def _at_stake(view: InstanceView) -> tuple[int, int]:
-    """Return the requests at the instance, and the KV blocks that would have to be recomputed."""
+    """Return the requests and the used KV blocks that a break of the instance would lose."""
     status = view.status
     return view.num_outstanding, status.num_blocks - status.free_blocks + view.in_flight_blocks
 
@@ -96,10 +95,7 @@ def _at_stake(view: InstanceView) -> tuple[int, int]:
 def _in_cyclic_order(
     views: Sequence[InstanceView], last: RouteDecision | None, exclude: frozenset[str]
 ) -> list[InstanceView]:
-    """Return the instances that may be chosen, in cyclic order.
-
-    The first of ``views`` begins where there is no last decision, or its instance is gone.
-    """
+    """Return the eligible instances in cyclic order, from the first if ``last`` gives no start."""
     start = 0
     if last:
         skip = last.reason is RouteReason.ROUND_ROBIN
@@ -117,8 +113,7 @@ def _is_late(
     chosen: InstanceView,
     demand: Demand,
 ) -> bool:
-    """Return whether no candidate meets the TTFT target; the chosen one is checked first, as that
-    is enough if it does."""
+    """Return whether no candidate meets the TTFT target, checking the chosen one first."""
     left_s = demand.ttft_left_s
     return (
         request.request.num_streamed_tokens == 0

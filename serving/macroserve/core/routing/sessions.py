@@ -1,4 +1,4 @@
-"""A request of a session goes to the instance, and the cell, that got the session's last one."""
+"""Affinity of a session's requests to the instance and cell that got its last one."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -7,17 +7,16 @@ from macroserve.core.routing.constraints import Demand, first_token_s
 from macroserve.core.status import InstanceView
 
 MAX_SESSIONS = 1 << 16
-"""Maximum sessions of a record; beyond it, those unused for longest are forgotten."""
+"""Maximum sessions of a record; beyond it, the least recently used are forgotten."""
 
 
 class SessionRecord:
-    """The record tells which holder, an instance or a cell, got the last request of a session."""
+    """Holder, an instance or a cell, of each session's last request."""
 
     def __init__(self) -> None:
         self._holders: OrderedDict[int, str] = OrderedDict()
 
     def note(self, session: int | None, holder: str) -> None:
-        """Note that a holder gets a request; of no session if that is None."""
         if session is None:
             return
         self._holders[session] = holder
@@ -33,8 +32,8 @@ class SessionRecord:
 def with_session(
     chosen: InstanceView, candidates: Sequence[InstanceView], holder: str, demand: Demand
 ) -> InstanceView | None:
-    """Return the session's instance if it is of the chosen one's pool, and the first token is in
-    time there, or no later than at the chosen one; else None."""
+    """Return the session's instance if it is in the chosen one's pool and its first token is in
+    time or no later than the chosen one's; else None."""
     home = next((view for view in candidates if view.name == holder), None)
     if home is None or home.pool is not chosen.pool:
         return None

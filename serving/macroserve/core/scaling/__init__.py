@@ -1,1 +1,1 @@
-"""Scaling decides how many instances run in which cells and pools, by functions over cells."""
+"""Decisions on how many instances run in which cells and pools: functions over cells."""

@@ -1,13 +1,12 @@
-"""The autoscaler derives the target number of instances of a MacroInstance, with a reason.
+"""Target number of instances of a MacroInstance, with a reason.
 
-The target rises at once and falls slowly. It rises as soon as an alert says that the latency
-targets are missed or a simulation says that they will be. It falls once simulations have said, for
-a whole window without a break, that fewer instances are enough. Without information the target
-stays.
+The target rises as soon as an alert reports missed latency targets or a simulation predicts them.
+It falls once simulations have found fewer instances sufficient for a whole window without a break.
+Without information it stays.
 
-The rule is the stabilization of a HorizontalPodAutoscaler: of all recommendations in the window the
-highest counts for scaling down, the lowest for scaling up. Its memory can be lost: ``resume``
-rebuilds it from the target and its history, and at worst the next change waits one more window.
+The rule is the stabilization of a HorizontalPodAutoscaler: the highest recommendation in the window
+counts for scaling down, the lowest for scaling up. Its state can be lost: ``resume`` rebuilds it
+from the target and its history, and at worst the next change waits one more window.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,39 +14,33 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 START_S = 60.0
-"""Time that an instance takes to start, seconds, where it has not been measured."""
+"""Start time of an instance, seconds, until it has been measured."""
 
 SETTLE_S = 60.0
-"""Seconds for which all instances have to serve before an alert may add another; an alert looks at
-the last minute."""
+"""Seconds for which all instances must serve before an alert, which covers the last minute, may add
+another."""
 
 PATIENCE_S = 120.0
-"""Longest time, in seconds, to wait for added instances that do not serve yet, beyond the time that
-they take as a rule."""
+"""Extra seconds to wait for added instances that take longer to start than usual."""
 
 GAP_S = 60.0
-"""Recommendations further apart than this many seconds leave a gap, for which no recommendation is
-known."""
+"""Seconds without a recommendation after which the window starts anew."""
 
 REBOUND_S = 600.0
-"""A target that had to be raised again within this many seconds after it was lowered was too
-low."""
+"""Lowering the target was a mistake if it is raised again within this many seconds."""
 
 REMEMBERED_S = 3600.0
-"""Time for which such mistakes are remembered, seconds."""
+"""How long such mistakes count, seconds."""
 MOST_DOUBLINGS = 3
-"""Each such mistake doubles the window for scaling down, up to this many times."""
+"""Maximum doublings of the window for scaling down, one per mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits bound the target and set how long a recommendation must hold before it is
-    applied."""
+    """Bounds of the target, and how long a recommendation must hold before it is applied."""
 
     least: int
-    """Minimum number of instances."""
     most: int
-    """Maximum number of instances."""
     up_s: float
     """Window for scaling up, seconds."""
     down_s: float
@@ -56,57 +49,56 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class CapacityEstimate:
-    """Simulations of a MacroInstance's load estimate the instances it needs."""
+    """Instances that a MacroInstance needs, as estimated by simulations of its load."""
 
     requests_per_s: float
-    """Expected arrival rate plus the requests that wait, requests per second."""
+    """Expected arrival rate plus waiting requests, requests per second."""
     enough: int
     """Instances that keep the attainment under the expected load; at most twice the current
     number."""
     survivors: int
     """Fewest instances that also keep it under the load of the last minute with some headroom."""
     certain: bool = True
-    """Whether the simulations ran long enough to be relied on."""
+    """Whether the simulations ran long enough to be reliable."""
     helps: bool = True
-    """Whether more instances raise the attainment at all."""
+    """Whether more instances would raise the attainment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSignals:
-    """The signals describe the load at one moment."""
+    """The load at one moment, as the autoscaler sees it."""
 
     ready: int
     """Instances that serve."""
     alert: str | None = None
     """Name of a firing alert that asks for more instances."""
     need: CapacityEstimate | None = None
-    """The capacity estimate; None before the first simulation since the last change has ended."""
+    """None until the first simulation since the last change ends."""
     idle: bool = False
     """Whether no request arrived in the last minutes, and none waits or runs."""
     below_target: bool = False
-    """Whether the attainment of the requests that ended in the last minute is below its target."""
+    """Whether the attainment over the last minute is below its target."""
     unknown: str | None = None
-    """Sentence that tells why the load is unknown; None if it is known."""
+    """Why the load is unknown, a sentence; None if it is known."""
     alerts_missing: str | None = None
-    """Sentence that tells why an alert might not have arrived; None if alerts arrive."""
+    """Why alerts may be missing, a sentence; None if they arrive."""
     start_s: float = START_S
-    """Time that an instance takes to start, seconds."""
+    """Start time of an instance, seconds."""
     response_s: float = 0.0
-    """Time that a response takes, seconds. A request tells whether it met its targets when its
-    response has ended, so that an alert tells of requests that began so long ago."""
+    """Duration of a response, seconds: an alert, which counts ended requests, lags behind arrivals
+    by this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetChange:
-    """The target changed at ``at_s``, seconds on the clock of ``now``."""
-
     at_s: float
+    """Seconds on the clock of ``now``."""
     before: int
     after: int
 
 
 def is_rebound(lower: TargetChange, raised: TargetChange) -> bool:
-    """Return whether a change raised the target soon after the change before had lowered it."""
+    """Return whether the target was raised soon after the preceding change had lowered it."""
     return (
         lower.after < lower.before
         and raised.after > raised.before
@@ -116,12 +108,10 @@ def is_rebound(lower: TargetChange, raised: TargetChange) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A recommendation held without a change between two times."""
+    """A recommendation that held unchanged over an interval of time."""
 
     since_s: float
-    """Start, seconds."""
     until_s: float
-    """End, seconds."""
     up_to: int
     """Recommended instances when scaling up."""
     down_to: int
@@ -130,7 +120,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The autoscaler's state holds the target and the inputs of its next change."""
+    """State of the autoscaler."""
 
     target: int
     changes: tuple[TargetChange, ...] = ()
@@ -138,18 +128,17 @@ class Scaling:
     recommendations: tuple[Recommendation, ...] = ()
     """Recommendations within the longest window, oldest first."""
     serving_since_s: float | None = None
-    """Time since which as many instances serve as the target says; None while fewer do."""
+    """Since when the target number of instances serves; None while fewer do."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetDecision:
-    """The autoscaler decided on a target, for a reason."""
+    """A target number of instances, with its reason."""
 
     target: int
-    """Desired number of instances."""
     reason: str
     able: bool = True
-    """Whether no obstacle keeps the target from its recommended value."""
+    """Whether nothing keeps the target from its recommended value."""
 
 
 def resume(target: int, changes: Iterable[TargetChange], now: float) -> Scaling:
@@ -195,8 +184,7 @@ def decide(
 def _recommended_up(
     scaling: Scaling, limits: Limits, signals: LoadSignals, now: float
 ) -> tuple[int, str]:
-    """Return the recommended instances when scaling up (the current number if it is enough), and
-    why."""
+    """Return the recommended instances when scaling up, at least the current number, and why."""
     current, need, alert = scaling.target, signals.need, signals.alert
     helps = need is None or need.helps
     up_to, why = current, ""
@@ -210,8 +198,7 @@ def _recommended_up(
 
 
 def _recommended_down(scaling: Scaling, limits: Limits, signals: LoadSignals) -> tuple[int, str]:
-    """Return the recommended instances when scaling down (the current number if all are needed),
-    and why."""
+    """Return the recommended instances when scaling down, at most the current number, and why."""
     current, need = scaling.target, signals.need
     if signals.alerts_missing:
         return current, f"{signals.alerts_missing} No instance is removed."
@@ -248,7 +235,7 @@ def _counted(num: int, one: str = "", more: str = "") -> str:
 
 
 def _with_serving(scaling: Scaling, ready: int, now: float) -> Scaling:
-    """Remember since when as many instances serve as the target says."""
+    """Update since when the target number of instances serves."""
     since_s = scaling.serving_since_s
     if ready < scaling.target:
         return replace(scaling, serving_since_s=None)
@@ -256,7 +243,7 @@ def _with_serving(scaling: Scaling, ready: int, now: float) -> Scaling:
 
 
 def _settled(scaling: Scaling, signals: LoadSignals, now: float) -> bool:
-    """Return whether the instances added last have had the time to help."""
+    """Return whether the instances added last have had time to take effect."""
     if not scaling.changes or scaling.changes[-1].after < scaling.changes[-1].before:
         return True
     if scaling.serving_since_s is None:
@@ -275,7 +262,7 @@ def _changed(
 def _with_recommendation(
     scaling: Scaling, up_to: int, down_to: int, limits: Limits, now: float
 ) -> Scaling:
-    """Add a recommendation, and drop those older than every window."""
+    """Add a recommendation and drop those older than every window."""
     last = scaling.recommendations[-1]
     if now - last.until_s > GAP_S:
         since_s = scaling.serving_since_s
@@ -294,11 +281,8 @@ def _within(scaling: Scaling, window_s: float, now: float) -> Iterator[Recommend
 
 
 def _down_window_s(scaling: Scaling, limits: Limits, now: float) -> float:
-    """Return the window for scaling down, seconds.
-
-    Every recent mistake lengthens the window, so that a wrong model does not make the target
-    oscillate.
-    """
+    """Return the window for scaling down, seconds, which recent mistakes lengthen so that a wrong
+    model does not make the target oscillate."""
     num_rebounds = sum(
         is_rebound(lower, raised) and now - raised.at_s <= REMEMBERED_S
         for lower, raised in pairwise(scaling.changes)

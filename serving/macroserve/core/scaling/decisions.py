@@ -1,4 +1,4 @@
-"""A decision changes the cells as scaling plans them, and ``apply`` defines its effect.
+"""Decisions that change cells, and their effect as ``apply`` defines it.
 
 Plans look ahead with ``apply``; the operator and the simulator carry out the same effects.
 """
@@ -12,12 +12,12 @@ from macroserve.core.status import CellView, Pool, by_number
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of the macro instance has these members."""
+    """Members of a cell."""
 
     name: str
     instances: tuple[str, ...] = ()
     high_priority: tuple[str, ...] = ()
-    """Names among ``instances`` that are in the HP pool."""
+    """Names among ``instances`` in the HP pool."""
 
     def __post_init__(self) -> None:
         assert len(set(self.instances)) == len(self.instances), self
@@ -95,8 +95,6 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class SetPool:
-    """Set the pool of an instance within its cell."""
-
     instance: str
     pool: Pool
     reason: str
@@ -106,8 +104,7 @@ Decision = Add | Remove | Split | Merge | SetPool
 
 
 def apply(cells: Iterable[Cell], decision: Decision) -> tuple[Cell, ...]:
-    """Return the cells after a decision, in order of their names. Assert that the decision fits the
-    cells."""
+    """Return the cells after a decision, sorted by name; assert that the decision fits them."""
     by_name = {cell.name: cell for cell in cells}
     match decision:
         case Add():
@@ -138,8 +135,7 @@ def apply(cells: Iterable[Cell], decision: Decision) -> tuple[Cell, ...]:
 
 
 def describe(decision: Decision) -> str:
-    """Return a description of a decision, such as ``Merge cell-1 into cell-0``, without a full
-    stop."""
+    """Return a description such as ``Merge cell-1 into cell-0``, without a full stop."""
     match decision:
         case Add(cell=cell, instance=name, pool=pool):
             return f"Add {name} ({pool.label}) to {cell}"

@@ -1,9 +1,9 @@
-"""The plan of a fleet: decisions and the next actions from current to desired instances.
+"""Plan of a fleet: decisions and the next actions from current to desired instances.
 
 ``plan_actions`` is level-triggered: it compares the current with the desired fleet and keeps no
-memory of earlier reconciles. Every action is small and idempotent, and leaves a fleet from which
-the next reconcile continues, so an executor may die between any two actions. ``macroserve up``
-applies actions to processes of one machine, the operator to pods.
+state between reconciles. Actions are small and idempotent, and the next reconcile continues from
+whatever they left, so an executor may die between any two. ``macroserve up`` applies them to local
+processes, the operator to pods.
 """
 
 from collections.abc import Iterator
@@ -17,24 +17,21 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class DesiredFleet:
-    """A number of instances, divided into cells and pools."""
-
     desired_instances: int
     bounds: Bounds
-    """Bounds on the instances of a cell."""
     high_priority_ratio: float
     """Share of each cell in the HP pool, 0 for strategies without pools."""
 
 
 class MemberState(StrEnum):
     STARTING = "starting"
-    """It has yet to generate its first token, or cells cannot reach it at the moment."""
+    """Has not generated its first token, or is unreachable for cells at the moment."""
     SERVING = "serving"
-    """It has generated a token; a cell may adopt it."""
+    """Has generated a token; a cell may adopt it."""
     FAILED = "failed"
-    """It has ended or cannot start where it is, and only a replacement helps."""
+    """Has ended or cannot start where it is; must be replaced."""
     LEAVING = "leaving"
-    """It is being stopped, and its name is still in use."""
+    """Is being stopped, with its name still in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +46,28 @@ class Member:
     joined: bool = False
     """Whether a cell holds its handle."""
     draining: bool = False
-    """Whether it takes no new requests."""
     drained: bool = False
-    """Whether no request is left on it, or its drain budget is over."""
+    """Whether no request is left on it, or its drain budget is used up."""
     outdated: bool = False
     """Whether it was built from an earlier revision of the manifest."""
     started: bool = False
-    """Whether its process has generated a token, even if cells cannot reach it at the moment."""
+    """Whether its process has generated a token, even if it is unreachable at the moment."""
     remaining_tokens: int = 0
-    """Predicted output tokens still owed by it."""
+    """Predicted output tokens of its unfinished requests."""
     failure: str = "It has failed."
     """Reason for FAILED, a sentence."""
 
     @property
     def serves(self) -> bool:
-        """Return whether it may have requests, as a joined member has even while it does not
-        answer."""
+        """Return whether it may have requests, like a joined member that does not answer."""
         return self.state is MemberState.SERVING or (
             self.state is MemberState.STARTING and self.joined
         )
 
     @property
     def stays(self) -> bool:
-        """Return whether it counts towards the desired number. An outdated one does once it has
-        started, even if no cell holds it, as after a restart of the head."""
+        """Return whether it counts towards the desired number. An outdated one does once started,
+        even if no cell holds it, as after a restart of the head."""
         is_obsolete = self.outdated and not (self.serves or self.started)
         return self.state in (MemberState.STARTING, MemberState.SERVING) and not (
             self.draining or is_obsolete
@@ -87,13 +82,13 @@ class Fleet:
     cells: frozenset[str] | None = frozenset()
     """Cells whose schedulers run; None while not all of them can be asked."""
     outdated_ingresses: bool = False
-    """Whether ingresses of an earlier revision run. They may reach only outdated instances, for
-    example while TLS is switched on."""
+    """Whether ingresses of an earlier revision run, which may reach outdated instances only, for
+    example while TLS is being switched on."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeployCell:
-    """Start a cell's scheduler; the action is complete when the scheduler answers."""
+    """Start a cell's scheduler and wait until it answers."""
 
     cell: str
 
@@ -126,10 +121,8 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Release an instance's handle, issue it again with a role, and have a cell adopt it.
-
-    The cell may be the one that held the handle. The instance's streams continue.
-    """
+    """Release an instance's handle, reissue it with a role, and have a cell (possibly the same)
+    adopt it. The instance's streams continue."""
 
     instance: str
     to_cell: str
@@ -147,7 +140,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Take an instance out of its cell, if one holds it, and end it."""
+    """Take an instance out of its cell, if any, and end it."""
 
     instance: str
     reason: str
@@ -165,18 +158,17 @@ Action = DeployCell | Start | Relabel | Attach | Migrate | Drain | Stop | Delete
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """Decisions, each with its reason, and the actions to apply now, in order."""
+    """Decisions with their reasons, and the actions to apply now, in order."""
 
     decisions: tuple[Decision, ...]
     actions: tuple[Action, ...]
 
 
 def plan_actions(fleet: Fleet, desired: DesiredFleet) -> FleetPlan:
-    """Return the plan; it has no actions if the fleet is as desired, or if the next step has to
-    wait.
+    """Return the plan, without actions if the fleet is as desired or the next step must wait.
 
-    While the cells cannot be asked, serving instances stay as they are. Raises ValueError as
-    ``mitosis.plan`` does.
+    While the cells cannot be asked, serving instances are left alone. Raises ValueError like
+    ``mitosis.plan``.
     """
     staying = [member for member in fleet.members if member.stays]
     before = _cells(staying)
@@ -219,11 +211,8 @@ def _places(cells: tuple[Cell, ...]) -> dict[str, tuple[str, Pool]]:
 
 
 def _surge(staying: list[Member], desired: DesiredFleet) -> int:
-    """Return 1 extra instance while a single outdated one is replaced, else 0.
-
-    The successor of a single instance serves before it stops. Of several, one may be missing, so
-    that a rollout needs no spare device.
-    """
+    """Return 1 extra instance while a single outdated one is replaced, else 0: among several, one
+    may be missing, so that a rollout needs no spare device."""
     return int(desired.desired_instances == 1 and any(member.outdated for member in staying))
 
 
@@ -231,9 +220,9 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
     """Yield the action that replaces the next outdated instance: one at a time, while all others
     serve.
 
-    One that cells cannot reach goes first, and does not wait for other outdated ones that they
-    cannot reach either: they may never answer again. It finishes its requests before it ends. The
-    last outdated one stays as long as outdated ingresses, which may have no other.
+    Unreachable ones go first, without waiting for each other, as they may never answer again. An
+    instance finishes its requests before it ends. The last outdated one stays as long as outdated
+    ingresses, which may have no other.
     """
     outdated = [m for m in fleet.members if m.stays and m.outdated]
     if fleet.cells is None or len(outdated) <= fleet.outdated_ingresses:
@@ -255,9 +244,9 @@ def _rollout(fleet: Fleet) -> Iterator[Action]:
 class _Actions:
     """The actions from a fleet to the cells ``after``.
 
-    Cells divide and merge by their sizes, so any prefix of the actions must leave sizes from which
-    the next plan continues without going back: first the desired number of instances, then the cell
-    and pool of each in the order of the decisions.
+    Cells split and merge by size, so after any prefix of the actions the next plan must continue
+    without going back: first comes the desired number of instances, then the cell and pool of each
+    in the order of the decisions.
     """
 
     fleet: Fleet
@@ -317,7 +306,7 @@ class _Actions:
     def _end_cells(self) -> Iterator[Action]:
         places = _places(self.after)
         remaining = {cell.name for cell in self.after}
-        # A scheduler stays as long as a member without a new place, such as a draining one.
+        # A scheduler stays until its members without a new place, such as draining ones, are gone.
         occupied = {m.cell for m in self.fleet.members if m.joined and m.name not in places}
         for name in sorted((self.fleet.cells or frozenset()) - remaining - occupied):
             yield DeleteCell(name)
@@ -330,16 +319,15 @@ class _Actions:
 MIN_BUDGET_S = 30.0
 MAX_BUDGET_S = 15 * 60.0
 GENEROSITY = 4.0
-"""Factor on the mean remaining time: lengths are predictions, and the longest request takes longer
-than the mean."""
+"""Factor on the mean remaining time: lengths are predictions, and the longest exceeds the mean."""
 
 
 def drain_budget_s(remaining_tokens: int, num_running: int, tpot_s: float) -> float:
-    """Return the seconds from the start of a drain until remaining requests continue on other
+    """Return the seconds from the start of a drain until remaining requests move to other
     instances.
 
-    remaining_tokens: predicted output tokens still owed to the ``num_running`` requests, each of
-        which gets one token every ``tpot_s``, the latency target.
+    remaining_tokens: predicted output tokens of the ``num_running`` requests, each of which gets
+        one token every ``tpot_s``, the latency target.
     """
     mean_s = remaining_tokens / max(1, num_running) * tpot_s
     return min(MAX_BUDGET_S, MIN_BUDGET_S + GENEROSITY * mean_s)

@@ -1,9 +1,9 @@
-"""A forecast predicts the demand of the next minute from that of the last minutes.
+"""Forecast of the next minute's demand from the last minutes.
 
-The forecast is a level plus a linear trend that fades out (Gardner and McKenzie's damped trend),
-which is easy to explain and cannot diverge. A slope is the median of all slopes between two buckets
-(Theil and Sen), so that one odd bucket does not bend it. A trend needs a long and a short slope
-that agree, so that a step is no trend; without data for the long one there is none.
+A level plus a linear trend that fades out (Gardner and McKenzie's damped trend), which is easy to
+explain and cannot diverge. A slope is the median of all slopes between two buckets (Theil and Sen),
+which is robust to outliers. A trend needs a long and a short slope that agree, so that a step is no
+trend.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,15 @@ from statistics import fmean, median
 from macroserve.core.scaling.load import LoadBucket, LoadReport
 
 LEVEL_S = 60.0
-"""Length of the window whose mean is the level, seconds."""
+"""Window whose mean is the level, seconds."""
 
 BURST_S = 20.0
-"""Length of the window in which a burst shows, seconds."""
 BURST_DEVIATIONS = 2.0
-"""A window of BURST_S with more requests than this many standard deviations above the mean is a
-burst; then its mean is the level."""
+"""If the last BURST_S have more requests than this many standard deviations above the mean, their
+mean is the level."""
 
 TRENDS_S = (60.0, 180.0)
-"""Lengths of the short and the long window for slopes, seconds."""
+"""Short and long window for slopes, seconds."""
 DAMPING = 0.9
 """Factor by which the slope shrinks with each further bucket ahead."""
 
@@ -33,14 +32,11 @@ CAP = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLoad:
-    """Rates at which requests and tokens are expected to arrive."""
+    """Expected arrivals per second."""
 
     requests: float
-    """Requests per second."""
     prompt_tokens: float
-    """Prompt tokens per second."""
     output_tokens: float
-    """Output tokens per second."""
 
 
 def forecast(load: LoadReport, horizon_s: float) -> ExpectedLoad | None:
@@ -73,11 +69,10 @@ def forecast(load: LoadReport, horizon_s: float) -> ExpectedLoad | None:
 
 
 def growth(load: LoadReport, horizon_s: float) -> float:
-    """Return the requests per second by which the load may grow within ``horizon_s``: by as much as
-    it has within any such time of the reported ones, from one minute's mean to a later one's.
+    """Return the requests per second by which the load may grow within ``horizon_s``: the largest
+    past growth between means of two minutes that far apart, 0 without such data.
 
-    A load that rises in steps has no trend for ``forecast``, and yet rises. 0 for one that only
-    falls, and without data of a minute and ``horizon_s``.
+    Covers loads that rise in steps, for which ``forecast`` has no trend.
     """
     buckets, bucket_s = load.buckets, load.bucket_s
     num, apart = round(LEVEL_S / bucket_s), round(horizon_s / bucket_s)
@@ -97,8 +92,7 @@ def _mean(buckets: tuple[LoadBucket, ...]) -> float:
 
 
 def _slope(buckets: tuple[LoadBucket, ...]) -> float:
-    """Return the requests per bucket gained from one bucket to the next; ``buckets`` are newest
-    first."""
+    """Return the growth in requests per bucket; ``buckets`` are newest first."""
     slopes = [
         (newer.requests - older.requests) / (there - here)
         for (here, newer), (there, older) in combinations(enumerate(buckets), 2)

@@ -1,4 +1,4 @@
-"""A deployment's head reports its load."""
+"""Load of a deployment, as its head reports it."""
 
 import msgspec
 
@@ -6,36 +6,31 @@ from macroserve.core.shapes import DeviceShape, ModelShape
 
 
 class LoadBucket(msgspec.Struct, frozen=True):
-    """The bucket counts the requests placed in one interval."""
+    """Requests placed in one interval."""
 
     age_s: float
     """Time since the end of the interval, seconds."""
     requests: int
     prompt_tokens: int
-    """Prompt tokens but for those that a prefix cache was expected to have."""
+    """Prompt tokens that no prefix cache was expected to have."""
     output_tokens: int
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """The report covers the requests of the last ten minutes."""
+    """Requests of the last ten minutes, and an instance's model (None until one was asked)."""
 
     bucket_s: float
     """Length of a bucket, seconds."""
     buckets: tuple[LoadBucket, ...] = ()
-    """Ten minutes of buckets, newest first."""
+    """Newest first."""
     lengths: tuple[tuple[int, int], ...] = ()
-    """(prompt, output) tokens of a sample of recent requests: prompts without what a prefix cache
-    was expected to have, outputs as predicted at placement."""
+    """(prompt, output) tokens of a sample of recent requests: prompts without tokens expected in a
+    prefix cache, outputs as predicted at placement."""
     coefficients: tuple[float, ...] | None = None
-    """Coefficients of an instance's latency model; None before an instance was asked."""
+    """Coefficients of the latency model."""
     model: ModelShape | None = None
-    """Shape of the model; None before an instance was asked."""
     device: DeviceShape | None = None
-    """Peak rates of a device; None before an instance was asked."""
     max_num_seqs: int | None = None
-    """Maximum sequences of a batch; None before an instance was asked."""
     max_batch_tokens: int | None = None
-    """Maximum tokens of a batch; None before an instance was asked."""
     classes: tuple[str, ...] = ()
-    """Names of the SLO classes of the requests of ``lengths``; empty where all are of the default
-    one."""
+    """SLO class of each request in ``lengths``; empty if all are in the default class."""

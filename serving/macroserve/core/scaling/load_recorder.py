@@ -1,4 +1,4 @@
-"""The load recorder counts the recent requests of a cell, for forecasts and simulations."""
+"""Record of a cell's recent requests, for forecasts and simulations."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Chance(Protocol):
-    """A chance draws random numbers; a ``random.Random`` is one."""
+    """The part of ``random.Random`` that is used here."""
 
     def random(self) -> float: ...
     def randrange(self, stop: int, /) -> int: ...
@@ -38,10 +38,10 @@ class _Second:
 
 
 class LoadRecorder:
-    """The load recorder keeps the requests placed in one cell during the last ten minutes, and a
-    sample of their lengths and SLO classes.
+    """Counts of the requests placed in one cell during the last ten minutes, and a sample of their
+    lengths and SLO classes.
 
-    start_s: time of the start on the clock of every ``now``, seconds.
+    start_s: start of the recording, seconds on the clock of ``now``.
     """
 
     def __init__(self, start_s: float, chance: Chance) -> None:
@@ -58,10 +58,10 @@ class LoadRecorder:
         now: float,
         slo_class: str = DEFAULT_CLASS,
     ) -> None:
-        """Count a request that was placed.
+        """Count a placed request.
 
-        prompt_tokens: tokens of its prompt that no prefix cache is expected to have.
-        output_tokens: predicted number of output tokens.
+        prompt_tokens: prompt tokens that no prefix cache is expected to have.
+        output_tokens: predicted output tokens.
         """
         number = int(now)
         while self._seconds and self._seconds[0].number < number - NUM_BUCKETS * BUCKET_S:
@@ -76,15 +76,15 @@ class LoadRecorder:
         self._keep(((prompt_tokens, output_tokens), slo_class))
 
     def _keep(self, sampled: _Sampled) -> None:
-        """Sample requests into a reservoir that forgets: each request takes a random place, with a
-        probability that makes the mean age of the sample half the time that the buckets span."""
+        """Put the request in a random place of the sample, with a probability that makes the mean
+        age of the sample half the span of the buckets."""
         if len(self._sample) < SAMPLE_SIZE:
             self._sample.append(sampled)
         elif self._chance.random() * self._num_recent < 2 * SAMPLE_SIZE:
             self._sample[self._chance.randrange(SAMPLE_SIZE)] = sampled
 
     def report(self, now: float) -> LoadReport:
-        """Report whole buckets only, and none from before the start."""
+        """Return a report of whole buckets since the start."""
         count = max(0, min(NUM_BUCKETS, int(now - self._start_s) // BUCKET_S))
         sums = [[0, 0, 0] for _ in range(count)]
         for second in self._seconds:
@@ -99,7 +99,7 @@ class LoadRecorder:
 
 
 def aged(report: LoadReport, age_s: float) -> LoadReport:
-    """Return a report as it was made ``age_s`` ago; what is too old by now is gone."""
+    """Return a report made ``age_s`` ago without buckets that are too old by now."""
     buckets = (
         msgspec.structs.replace(bucket, age_s=bucket.age_s + age_s) for bucket in report.buckets
     )
@@ -109,11 +109,8 @@ def aged(report: LoadReport, age_s: float) -> LoadReport:
 
 
 def total(reports: Sequence[LoadReport], chance: Chance) -> LoadReport:
-    """Return the sum over cells; of the lengths a sample in which each cell has the share of its
-    requests. The latency model is the first that is told.
-
-    Buckets go from the newest to the oldest that any cell tells, those between them too.
-    """
+    """Return the sum over cells, with a sample of lengths proportional to the cells' requests and
+    the first latency model reported. Buckets are contiguous from the newest to the oldest."""
     sums: dict[int, list[int]] = {}
     for bucket in (bucket for report in reports for bucket in report.buckets):
         values = sums.setdefault(int(bucket.age_s // BUCKET_S), [0, 0, 0])

@@ -1,8 +1,7 @@
-"""EcoServe's mitosis scaling lets cells grow, split and merge with the number of instances.
+"""EcoServe's mitosis scaling: cells grow, split and merge with the number of instances.
 
-The plan has no memory: its next decision follows from the current cells and the desired number
-alone. So an executor may stop anywhere, observe again, plan again, and arrives at the same cells.
-Every rule below is one step towards them; ``plan`` takes steps until none is left.
+The plan is stateless: each decision follows from the current cells and the desired number alone, so
+an executor may stop anywhere, observe and plan again, and arrives at the same cells.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,10 +24,10 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds limit the number of instances of a cell: N_l and N_u of the paper.
+    """Bounds on the instances of a cell: N_l and N_u in the paper.
 
     Raises ValueError unless 1 <= lower and 2 * lower <= upper + 1: a cell one above its upper bound
-    must make two within bounds.
+    must split into two within bounds.
     """
 
     lower: int
@@ -52,15 +51,14 @@ def plan(
     remaining_tokens: Mapping[str, int] | None = None,
     leaving: Collection[str] = (),
 ) -> tuple[Decision, ...]:
-    """Return the decisions in order, none if the cells are as desired. Assert that no instance is
-    in two cells.
+    """Return the decisions in order, none if the cells are as desired.
 
     Afterwards the cells hold ``desired_instances``, each cell within bounds (a single one below the
     lower bound if fewer are desired), and no two of them would fit into one.
 
     high_priority_ratio: HP share of each cell, 0 for strategies without pools.
-    remaining_tokens: predicted output tokens owed, by serving instance; others have yet to start.
-    leaving: names of instances that drain outside any cell, which are not given out again.
+    remaining_tokens: predicted output tokens left, by serving instance; others have yet to start.
+    leaving: names of instances that drain outside any cell, which are not reused.
 
     Raises ValueError for a negative number and for a ratio outside [0, 1].
     """
@@ -98,11 +96,8 @@ class _Rules:
         return self._set_pool(cells)
 
     def _split(self, cells: tuple[Cell, ...]) -> Split | None:
-        """Split a cell above the upper bound: move the excess, at least the number the other cell
-        lacks.
-
-        The other cell is one with room (as an interrupted split leaves behind) or a new one.
-        """
+        """Split a cell above the upper bound: move the excess, or more if the other cell, one with
+        room (left by an interrupted split) or a new one, needs it for its lower bound."""
         lower, upper = self.bounds.lower, self.bounds.upper
         cell = next((cell for cell in cells if cell.size > upper), None)
         if cell is None:
@@ -115,10 +110,8 @@ class _Rules:
         return self._moved(cell, other, size, f"{reason}, so {size} of them {verb} {other.name}.")
 
     def _merge(self, cells: tuple[Cell, ...], missing: int) -> Merge | Split | None:
-        """Merge the two smallest cells, if one can hold them and all instances still to come.
-
-        If none can, and no instance is missing, the larger fills up the smaller to its lower bound.
-        """
+        """Merge the two smallest cells if one can hold them and all missing instances; otherwise
+        fill up the smallest to its lower bound once no instance is missing."""
         if len(cells) < 2:
             return None
         upper, lower = self.bounds.upper, self.bounds.lower
@@ -135,12 +128,8 @@ class _Rules:
         return None
 
     def _moved(self, cell: Cell, other: Cell, size: int, reason: str) -> Split:
-        """Move ``size`` instances of ``cell`` to ``other``, with as many of the HP pool as it then
-        needs.
-
-        Of the serving instances, ``cell`` keeps its lower bound if others can move instead, since
-        an instance that has yet to start serves no request.
-        """
+        """Move ``size`` instances of ``cell`` to ``other``, including the HP ones that it then
+        needs; ``cell`` keeps serving instances up to its lower bound if others can move."""
         num_high = self._high_priority_count(other.size + size) - len(other.high_priority)
         high = cell.high_priority[: max(0, num_high)]
         rest = cell.high_priority[len(high) :]
@@ -152,11 +141,8 @@ class _Rules:
         return Split(cell.name, other.name, moved, reason)
 
     def _add(self, cells: tuple[Cell, ...]) -> Add:
-        """Add to a cell below its lower bound, else to the fullest with room, else to the oldest.
-
-        A split follows the last case. So an original cell fills up again before the cell split off
-        it.
-        """
+        """Add to a cell below its lower bound, else to the fullest with room, else to the oldest,
+        which then splits. Thus an original cell fills up again before the cell split off it."""
         lower, upper = self.bounds.lower, self.bounds.upper
         below = [cell for cell in _by_size(cells) if cell.size < lower]
         not_full = [cell for cell in cells if cell.size < upper]
@@ -177,10 +163,8 @@ class _Rules:
 
     def _remove(self, cells: tuple[Cell, ...]) -> Remove:
         """Remove from a cell above its upper bound, else from the smallest not at its lower bound,
-        else from the smallest.
-
-        The victim has yet to start or has the least work left, in the pool that has one too many.
-        """
+        else from the smallest: an instance of the pool with one too many that has not started or
+        has the least work left."""
         lower, upper = self.bounds.lower, self.bounds.upper
         by_size = _by_size(cells)
         above = [cell for cell in by_size if cell.size > upper]
@@ -211,8 +195,7 @@ class _Rules:
 
 
 def _by_size(cells: tuple[Cell, ...]) -> list[Cell]:
-    """Return the cells from smallest to largest, among equals the newest first, so that the oldest
-    stay."""
+    """Return the cells from smallest to largest, then newest first, so that the oldest stay."""
     newest_first = cells[::-1]
     return sorted(newest_first, key=lambda cell: cell.size)
 
@@ -222,11 +205,10 @@ def _unused(kind: str, used: Collection[str]) -> str:
 
 
 def high_priority_count(num_instances: int, ratio: float) -> int:
-    """Return the number of HP instances among ``num_instances``, rounded; at least one instance
-    stays LP.
+    """Return the number of HP instances among ``num_instances``; at least one stays LP.
 
-    ratio: HP share in [0, 1], 0 for strategies without pools. 0.33 makes 1 HP of 3 (2 LP + 1 HP,
-        the best of Ascendra's configurations). Raises ValueError for a ratio out of bounds.
+    ratio: HP share in [0, 1], 0 for strategies without pools. 0.33 gives 2 LP + 1 HP, the best of
+        Ascendra's configurations. Raises ValueError if out of bounds.
     """
     if not 0 <= ratio <= 1:
         raise ValueError(f"the share of high-priority instances is {ratio}, must be 0 to 1")
@@ -239,10 +221,10 @@ def priority_changes(
     count: int,
     remaining_tokens: Mapping[str, int],
 ) -> tuple[tuple[str, Pool], ...]:
-    """Return the fewest changes of pool that leave ``count`` of the instances HP.
+    """Return the fewest changes of pool that make ``count`` of the instances HP.
 
-    Instances with the least work left become HP, for they are the first free to take urgent
-    requests; HP instances with the most work left become LP. Ties go by the order given.
+    Instances with the least work left become HP, as they are the first to have time for urgent
+    requests; HP instances with the most work left become LP. Ties follow the order given.
     """
     missing = count - len(high_priority)
 

@@ -1,4 +1,4 @@
-"""The load signals are derived from alerts, from the reported load, and from the cells' views."""
+"""Derivation of ``LoadSignals`` from alerts, reported load and cells' views."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -12,10 +12,10 @@ CALLS_FOR_MORE = (ATTAINMENT_LOW, QUEUES_LATE)
 """Names of the alerts that ask for more instances."""
 
 STALE_S = 60.0
-"""A load that ended longer ago says nothing of the present one."""
+"""Age beyond which a load measurement is out of date, seconds."""
 
 FEWEST_FINISHED = 10
-"""The attainment of fewer requests is left to chance."""
+"""Minimum ended requests for a meaningful attainment."""
 
 
 def load_signals(
@@ -30,10 +30,7 @@ def load_signals(
     start_s: float = START_S,
     response_s: float = 0.0,
 ) -> LoadSignals:
-    """Return the signals of one moment; see ``LoadSignals``.
-
-    firing: names of the alerts that fire for the MacroInstance.
-    """
+    """Return the ``LoadSignals``, with names of alerts that fire for the MacroInstance."""
     alert = next((name for name in CALLS_FOR_MORE if name in firing), None)
     return LoadSignals(
         ready=ready,
@@ -49,18 +46,14 @@ def load_signals(
 
 
 def response_s(load: LoadReport, tpot_s: float) -> float:
-    """Return the time that a response of the last ten minutes takes in the mean, seconds, where
-    each token comes within its target; 0 without requests.
-
-    tpot_s: target of the time per output token, seconds.
-    """
+    """Return the mean duration of a response at the TPOT target, seconds; 0 without requests."""
     num_requests = sum(bucket.requests for bucket in load.buckets)
     num_tokens = sum(bucket.output_tokens for bucket in load.buckets)
     return tpot_s * num_tokens / num_requests if num_requests else 0.0
 
 
 def uncounted(load: LoadReport) -> str | None:
-    """Return why a load says nothing of the present one, as a sentence, or None if it does."""
+    """Return why the present load is unknown, a sentence; None if ``load`` is recent."""
     if not load.buckets:
         return "The load has not been measured yet."
     if load.buckets[0].age_s > STALE_S:
@@ -69,16 +62,16 @@ def uncounted(load: LoadReport) -> str | None:
 
 
 def is_idle(load: LoadReport, cells: Iterable[CellView]) -> bool:
-    """Return whether no requests came in the minutes of ``load``, and none run now."""
+    """Return whether no request came in the minutes of ``load``, and none waits or runs."""
     num_asked = sum(bucket.requests for bucket in load.buckets)
     return not num_asked and not any(cell.num_waiting or cell.num_running for cell in cells)
 
 
 def is_below_target(ended: Mapping[str, Ended], goals: Mapping[str, float]) -> bool:
-    """Return whether the attainment was below the goal, in any SLO class.
+    """Return whether attainment is below its goal in any SLO class that has one.
 
     ended: requests that ended in the last minute, by class.
-    goals: attainment to reach, by class; classes without one are ignored.
+    goals: target attainment by class.
     """
     return any(
         found.finished >= FEWEST_FINISHED and found.attained < goals[name] * found.finished
