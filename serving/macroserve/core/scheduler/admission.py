@@ -31,15 +31,15 @@ class Admission:
         urgent_tokens: int = 0,
         chosen: Mapping[Sequence, CacheKind] | None = None,
     ) -> list[Pick]:
-        """Return prefills of at most ``num_tokens`` in all: begun prompts first, then in queue
+        """Return prefills of at most ``num_tokens`` in total: begun prompts first, then in queue
         order, or all in the order of triage.
 
         Only the last may be cut; with ``whole`` it is cut only if it is longer than any batch. No
-        prompt begins after the first one that finds no seat among ``max_num_seqs`` or no memory
-        outside ``held_back_blocks``: later ones could keep it out for ever. Nor does a prompt begin
-        with a piece of less than ``least_tokens``, or without a slot for its adapter.
+        prompt begins after the first one without a seat among ``max_num_seqs`` or memory outside
+        ``held_back_blocks``, which later ones could starve. Nor does a prompt begin with a piece of
+        less than ``least_tokens`` or without a slot for its adapter.
 
-        urgent_tokens: tokens of ``num_tokens`` reserved for prompts with the tightest target.
+        urgent_tokens: part of ``num_tokens`` reserved for prompts with the tightest target.
         chosen: the only waiting requests to begin, in this order and with these caches.
         """
         picks: list[Pick] = []
@@ -86,9 +86,9 @@ class Admission:
     def reservations(self, seqs: list[Sequence]) -> list[int]:
         """Return the KV blocks to reserve for each of ``seqs``.
 
-        They hold the prompt and a block for the first tokens, or the whole predicted response; the
-        prompt alone if responses wait for their own memory. They never exceed the longest response,
-        so that a request that fits the pool is admitted when alone.
+        For the prompt and a block of the response or its whole predicted length; for the prompt
+        alone if responses wait for their own memory. Never for more than the longest response, so
+        that a request that fits the pool is admitted when alone.
         """
         strategy, blocks = self._inputs.config.strategy, self._inputs.running.blocks
         if strategy.queues_responses:
@@ -102,11 +102,8 @@ class Admission:
 
     @property
     def default_cache(self) -> CacheKind:
-        """Return the cache of a request that begins, unless the policy chooses one for each.
-
-        A request that was just preempted waits for an iteration, although its hidden cache might
-        fit.
-        """
+        """Return the cache of a new request, unless the policy chooses one for each. In an
+        iteration with preemptions it is KV, so that no preempted request begins again at once."""
         inputs = self._inputs
         blocks, latency = inputs.running.blocks, inputs.latency
         num_hidden = blocks.num_blocks * (inputs.config.hidden_states_per_block or 0)
@@ -122,11 +119,10 @@ class Admission:
         return CacheKind.HIDDEN if is_cheap else CacheKind.KV
 
     def _piece(self, num_before: int, num_left: int, num_tokens: int, is_first: bool) -> int:
-        """Return the tokens of a piece that ends where the engine can cut a prompt; 0 if there is
-        no such piece.
+        """Return the tokens of a piece that ends where the engine can cut a prompt, or 0.
 
-        The first prompt of a batch gets the shortest piece even if that is more than
-        ``num_tokens``, as long as the batch has room: it would never begin otherwise.
+        The first prompt of a batch may exceed ``num_tokens`` by the shortest piece if the batch has
+        room: it would never begin otherwise.
         """
         unit = self._inputs.config.piece_tokens
         end = num_before + num_tokens
@@ -137,14 +133,14 @@ class Admission:
         return shortest if is_first and shortest <= room else 0
 
     def _most(self, seq: Sequence, num_tokens: int, urgent_tokens: int) -> int:
-        """Return the maximum tokens for a prompt of the ``num_tokens`` that are left."""
+        """Return how many of the remaining ``num_tokens`` the prompt may take."""
         is_patient = urgent_tokens and self._inputs.is_patient(seq)
         return num_tokens - urgent_tokens if is_patient else num_tokens
 
     def _begun(
         self, num_tokens: int, urgent_tokens: int, others: Container[Sequence]
     ) -> Iterator[Pick]:
-        """Yield begun prompts, which have seats and memory, except ``others``."""
+        """Yield prefills of begun prompts, which have seats and memory, except ``others``."""
         for seq in self._inputs.running.prefilling.values():
             most = self._most(seq, num_tokens, urgent_tokens)
             if most > 0 and seq not in others:
@@ -162,10 +158,9 @@ class Admission:
 
 
 class AdapterSlots:
-    """Adapters that the engine can compute at a time: those of running and of starting requests.
+    """Slots of the engine for adapters of running and starting requests.
 
-    Once the request that has waited longest is overdue, a slot is kept for its adapter: while the
-    slots are full no request of another adapter begins, until one is free.
+    Once the longest waiting request is overdue, the next free slot is kept for its adapter.
     """
 
     def __init__(self, inputs: IterationInputs) -> None:
@@ -180,13 +175,11 @@ class AdapterSlots:
         self._held.update(filter(None, adapters))
 
     def fit(self, seq: Sequence) -> bool:
-        """Return whether a waiting request finds a slot for its adapter."""
         adapter = seq.request.adapter
         if self._num_slots is None or adapter is None:
             return True
         return len(self._held | {adapter}) <= self._num_slots
 
     def take(self, seq: Sequence) -> None:
-        """Occupy a slot for a request that begins."""
         if seq.request.adapter is not None:
             self._held.add(seq.request.adapter)

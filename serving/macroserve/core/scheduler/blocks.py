@@ -21,8 +21,8 @@ class CacheKind(Enum):
 class BlockGroup(NamedTuple):
     """Layers with one kind of attention, which share one list of blocks per request.
 
-    Full attention keeps the blocks of all tokens. A sliding window drops the blocks that it has
-    passed, and a recurrent layer keeps only its state. All groups draw from one pool.
+    Full attention keeps the blocks of all tokens, a sliding window those within it, and a recurrent
+    layer only its state. All groups draw from one pool.
     """
 
     block_size: int
@@ -30,22 +30,22 @@ class BlockGroup(NamedTuple):
     max_blocks: int | None = None
     """Maximum blocks of a request at a time; None if it keeps all."""
     max_decoding_blocks: int | None = None
-    """Maximum once its prompt is computed: a window's worth of blocks."""
+    """Maximum after the prefill: a window's worth of blocks."""
 
 
 class BlockGroups:
-    """All groups of a model; they give the blocks of a request by its tokens."""
+    """All groups of a model, with the blocks that they need per tokens of a request."""
 
     def __init__(self, groups: Iterable[BlockGroup], max_model_len: int) -> None:
         groups = tuple(groups)
         self.prefilling = _BlockSteps([(g.block_size, g.max_blocks) for g in groups], max_model_len)
-        """Blocks of a request while its prompt is computed."""
+        """Blocks of a request during its prefill."""
         self.decoding = _BlockSteps(
             [(g.block_size, g.max_decoding_blocks) for g in groups], max_model_len
         )
-        """Blocks of a request whose prompt is computed; never more than ``prefilling``."""
+        """Blocks of a request after its prefill; never more than ``prefilling``."""
         self.block_size = max_model_len // self.decoding.blocks_for(max_model_len) or 1
-        """Tokens per block of the longest request, over all groups."""
+        """Mean tokens per block of the longest request, over all groups."""
 
 
 class _BlockSteps:
@@ -63,7 +63,7 @@ class _BlockSteps:
         return bisect_left(self._steps, num_tokens)
 
     def room(self, num_blocks: int) -> int:
-        """Return the number of tokens that ``num_blocks`` blocks hold."""
+        """Return the tokens that ``num_blocks`` blocks hold."""
         return self._steps[num_blocks] if num_blocks < len(self._steps) else self._max_model_len
 
 
@@ -76,45 +76,41 @@ class Hit(NamedTuple):
     num_tokens: int = 0
     """Prompt tokens that need not be computed; fewer than the prompt has."""
     num_held_blocks: int = 0
-    """Number of their blocks that other requests hold: these take no free block."""
+    """Their blocks that other requests hold, which take no free block."""
     load_s: float = 0.0
-    """Predicted time to load the tokens that only host memory holds, seconds."""
+    """Predicted time to load those that are only in host memory, seconds."""
 
 
 MISS = Hit()
 
 
 class EngineCache(Protocol):
-    """An engine's record of its cache blocks: the truth on free and shared ones.
-
-    Reading it changes nothing.
-    """
+    """An engine's read-only record of its cache blocks: the truth on free and shared ones."""
 
     @property
     def free(self) -> int:
-        """Return the number of blocks that no request has; some of them are in the prefix cache."""
+        """Return the number of blocks without a holder, including those in the prefix cache."""
         ...
 
     @property
     def allocated(self) -> int:
-        """Return the number of blocks that requests have; a shared one counts for each of them."""
+        """Return the number of blocks held; a shared one counts once per holder."""
         ...
 
     def keeps_to(self, request_id: str, num_blocks: int) -> bool:
-        """Return whether a request whose prompt is computed has no more than ``num_blocks``."""
+        """Return whether a request after its prefill holds at most ``num_blocks``."""
         ...
 
     def shared_by(self, request_id: str) -> int:
-        """Return the number of a request's blocks that other requests have as well."""
+        """Return the number of a request's blocks that other requests also hold."""
         ...
 
     def num_cached(self, request_id: str, last_found: int) -> int:
-        """Return the tokens that ``find`` would; fast if that is still ``last_found``."""
+        """Return the ``num_tokens`` of ``find``; fast if that is still ``last_found``."""
         ...
 
     def find(self, request_id: str) -> Hit:
-        """Return the cached part of a waiting request's prompt; ``MISS`` for running and ended
-        ones."""
+        """Return the cached part of a waiting request's prompt; ``MISS`` for other requests."""
         ...
 
 
@@ -122,18 +118,16 @@ class EngineCache(Protocol):
 
 
 class BlockLedger:
-    """Blocks reserved for each request: those it has, and those it may still take.
+    """Blocks reserved for each request: those that it holds and those that it may still take.
 
     Pages are fungible, so a reservation is only a count. A block holds keys and values of
-    ``block_size`` tokens or hidden states of ``hidden_states_per_block``, which is None if no
-    hidden states are kept.
+    ``block_size`` tokens or hidden states of ``hidden_states_per_block`` (None: not supported).
 
-    num_draft_slots: slots that a request needs beyond its tokens, for drafted ones, as far as
-        ``max_model_len`` allows.
-    cache: the engine's record, where requests may share blocks. Without it none are shared, and
-        free and reserved blocks add up to the pool.
-    groups: the groups of layers that draw blocks; None for a single one that keeps them all.
-        With groups, ``block_size`` is a mean.
+    num_draft_slots: slots that a request needs for drafted tokens, limited by ``max_model_len``.
+    cache: the engine's record, if requests may share blocks. Without it, free and reserved blocks
+        add up to the pool.
+    groups: the groups of layers that draw blocks, of which ``block_size`` is the mean; None for a
+        single group that keeps all blocks.
     """
 
     __slots__ = (
@@ -171,14 +165,14 @@ class BlockLedger:
         self._cache = cache
         self._held: dict[str, int] = {}
         self._num_reserved = 0
-        # Not carried out by the engine yet: blocks that a grant will share, and blocks that a
+        # Until the engine has applied them: blocks that a grant will share, and blocks that a
         # release will not free.
         self._shared: dict[str, int] = {}
         self._num_still_shared = 0
 
     @property
     def free(self) -> int:
-        """Return the number of blocks that are reserved for no request."""
+        """Return the number of unreserved blocks."""
         if self._cache is None:
             return self.num_blocks - self._num_reserved
         num_to_allocate = self._num_reserved - self._cache.allocated
@@ -187,26 +181,26 @@ class BlockLedger:
 
     @property
     def is_grouped(self) -> bool:
-        """Return whether several groups draw blocks, so that a block holds more or fewer tokens."""
+        """Return whether several groups draw blocks, so that tokens per block vary."""
         return self._groups is not None
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Return the blocks of a request that begins, including those for drafted tokens."""
+        """Return the blocks of a new request, including those for drafted tokens."""
         num_slots = self._with_drafts(num_tokens)
         if self._groups is not None:
             return self._groups.prefilling.blocks_for(num_slots)
         return -(-num_slots // self.block_size)
 
     def _with_drafts(self, num_tokens: int) -> int:
-        """Return the slots for a request's tokens and for the drafted ones that may follow."""
+        """Return the slots for a request's tokens and possible drafted ones."""
         return num_tokens + max(0, min(self._num_draft_slots, self._max_model_len - num_tokens))
 
     def mean_blocks_for(self, num_tokens: int) -> int:
-        """Return the mean number of blocks for that many tokens of several requests."""
+        """Return the mean number of blocks for tokens of several requests."""
         return -(-num_tokens // self.block_size)
 
     def missing(self, request_id: str, num_tokens: int) -> int:
-        """Return the blocks that a request needs beyond its own; not above 0 if it has enough."""
+        """Return the additional blocks that a request needs; at most 0 if it has enough."""
         if self._groups is not None and request_id in self._prefilled:
             needed = self._groups.decoding.blocks_for(self._with_drafts(num_tokens))
         else:
@@ -214,23 +208,22 @@ class BlockLedger:
         return needed - self.held_by(request_id)
 
     def hidden_blocks(self, num_blocks: int) -> int:
-        """Return the blocks that hold the tokens of ``num_blocks`` KV blocks as hidden states."""
+        """Return the blocks for the tokens of ``num_blocks`` KV blocks as hidden states."""
         return -(-num_blocks * self.block_size // self._hidden_states_per_block)
 
     def mean_hidden_blocks_for(self, num_tokens: int) -> int:
-        """Return the mean number of blocks for hidden states of that many tokens."""
         return -(-num_tokens // self._hidden_states_per_block)
 
     def held_by(self, request_id: str) -> int:
         return self._held.get(request_id, 0)
 
     def slots(self, cache: CacheKind) -> int:
-        """Return the tokens per block in a cache of that kind."""
+        """Return the tokens per block."""
         return self._hidden_states_per_block if cache is CacheKind.HIDDEN else self.block_size
 
     def room(self, request_id: str, cache: CacheKind = CacheKind.KV, num_more: int = 0) -> int:
-        """Return the tokens that a request's blocks and ``num_more`` others hold, drafted ones
-        excluded."""
+        """Return the tokens that a request's blocks and ``num_more`` others hold, without drafted
+        ones."""
         num_blocks = self.held_by(request_id) + num_more
         if self._groups is not None:
             is_prefilled = request_id in self._prefilled
@@ -243,7 +236,7 @@ class BlockLedger:
         return room
 
     def grant(self, request_id: str, num_blocks: int, num_shared: int = 0) -> None:
-        """Reserve ``num_blocks`` more blocks for a request, of which others hold ``num_shared``."""
+        """Reserve ``num_blocks`` more blocks, including ``num_shared`` that others hold."""
         free = self.free
         assert 0 <= num_shared < num_blocks <= free + num_shared, (
             f"{num_blocks} blocks granted, {num_shared} of them shared, of {free} free"
@@ -254,15 +247,14 @@ class BlockLedger:
         self._held[request_id] = self.held_by(request_id) + num_blocks
 
     def transfer(self, giver: str, taker: str, num_blocks: int) -> None:
-        """Transfer blocks from one holder to another."""
         held = self.held_by(giver)
         assert 0 <= num_blocks <= held, f"{giver} holds {held} blocks and gives {num_blocks}"
         self._held[giver] = held - num_blocks
         self._held[taker] = self.held_by(taker) + num_blocks
 
     def give_back(self, request_id: str) -> bool:
-        """Take back the blocks that a request needed only for its prompt, once the engine has freed
-        them; return whether it has."""
+        """Take back the blocks needed only during the prefill; return whether the engine has freed
+        them."""
         assert self._groups is not None, "a group that keeps all blocks gives none back"
         held = self.held_by(request_id)
         kept = self._groups.decoding.blocks_for(self._with_drafts(self.room(request_id)))
@@ -282,8 +274,8 @@ class BlockLedger:
             self._num_still_shared += self._cache.shared_by(request_id)
 
     def read_again(self) -> None:
-        """Catch up with the engine's record, which shows all releases, and a grant once the request
-        has begun."""
+        """Synchronize with the engine's record, which now includes all releases, and the grants of
+        requests that have begun."""
         self._num_still_shared = 0
         if self._cache is not None and self._shared:
             hits = {name: self._cache.find(name).num_held_blocks for name in self._shared}

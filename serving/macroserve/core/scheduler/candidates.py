@@ -1,4 +1,4 @@
-"""Prompts of one iteration in the order of the strategy, of triage or of the response ratio."""
+"""Order of the prompts in one iteration: the strategy's, triage or the response ratio."""
 
 from array import array
 from bisect import bisect_left
@@ -13,27 +13,27 @@ from macroserve.core.scheduler.iteration import IterationInputs, Pick
 from macroserve.core.scheduler.sequence import Sequence
 
 SPARE_LOAD = 0.7
-"""Share of the time and of the seats in use up to which an instance takes deferred requests."""
+"""Maximum share of time or seats in use at which an instance takes deferred requests."""
 
 RESERVED_TTFTS = 4.0
-"""TTFT targets for whose arrivals deferred requests leave memory free. Values from 3 to 6 perform
-alike; outside that range goodput drops."""
+"""Period, in TTFT targets, for whose arrivals deferred requests leave memory free. Values from 3 to
+6 perform alike; outside that range goodput drops."""
 
 MAX_RESERVED_SHARE = 0.5
-"""Largest share of the memory kept free for arrivals, so that a backlog can drain."""
+"""Maximum share of memory kept free for arrivals, so that a backlog can drain."""
 
 LATE_SHARE = 0.02
-"""Share of the tokens prefilled while late requests wait that is reserved for them."""
+"""Share of prefilled tokens reserved for late requests while any wait."""
 
 OVERDUE_SHARE = 0.5
-"""That share while one of them is overdue; the rest is for requests that can be in time."""
+"""The same share while a late request is overdue."""
 
 
 class _Triage(NamedTuple):
-    """Requests, begun or not, that are not late yet, and those of them to defer."""
+    """Requests, begun or not, that are not late yet, and those among them to defer."""
 
     seqs: list[Sequence]
-    """All of them by deadline, parallel to ``deadlines_s`` and ``costs_s``."""
+    """Sorted by deadline, parallel to ``deadlines_s`` and ``costs_s``."""
     deadlines_s: "array[float]"
     costs_s: "array[float]"
     dropped_s: set[float]
@@ -61,10 +61,8 @@ class Candidates:
         self._has_slack: bool | None = None
 
     def in_order(self, admit: bool, chosen: Iterable[Sequence] | None = None) -> Iterator[Sequence]:
-        """Yield begun prompts and, if ``admit``, waiting ones in the order of the strategy.
-
-        chosen: the waiting requests in order, if a policy has chosen them itself.
-        """
+        """Yield begun prompts and, if ``admit``, waiting ones in the strategy's order or as
+        ``chosen`` by the policy."""
         inputs = self._inputs
         begun = inputs.running.prefilling.values()
         if not admit or not inputs.waiting:
@@ -76,7 +74,7 @@ class Candidates:
         return self._triaged()
 
     def infeasible(self) -> Iterator[Sequence]:
-        """Yield the requests, begun or not, that are not late yet and that triage defers."""
+        """Yield the requests, begun or not, that triage defers and that are not late yet."""
         return iter(()) if self.has_slack else self._triage().deferred()
 
     def is_infeasible(self, seq: Sequence) -> bool:
@@ -85,7 +83,7 @@ class Candidates:
 
     @property
     def has_slack(self) -> bool:
-        """Return whether all prompts are in time in any order."""
+        """Return whether all prompts would be in time in any order."""
         if self._has_slack is None:
             waiting, begun = self._inputs.waiting, self._inputs.running.prefilling.values()
             cost_s = waiting.cost_s + sum([seq.cost_left_s for seq in begun])
@@ -95,10 +93,7 @@ class Candidates:
 
     @property
     def _free_at_s(self) -> float:
-        """Return when the decodes of this step end: no first token comes earlier.
-
-        A request that is due before that would take a seat and still be late.
-        """
+        """Return when this step's decodes end, before which no first token can come."""
         return self._inputs.now + self._inputs.decode_s
 
     def _triage(self) -> _Triage:
@@ -129,12 +124,12 @@ class Candidates:
 
         1. Requests whose reader has seen a token.
         2. The oldest late request, once the tokens credited to late ones cover it.
-        3. Requests that can be in time: by response ratio while all can in any order, else by
+        3. Requests that can be in time: by response ratio while any order will do, else by
            deadline.
-        4. Where there is room, deferred and late requests.
+        4. If there is room, deferred and late requests.
 
-        So a late request is served before 1 / LATE_SHARE times its tokens, and those of the late
-        ones ahead of it, have been prefilled; sooner once one is overdue.
+        A late request is thus served before 1 / LATE_SHARE times its tokens and those of the late
+        ones ahead of it have been prefilled; sooner once one is overdue.
         """
         now, waiting = self._inputs.now, self._inputs.waiting
         num_late = waiting.num_due_before(now)
@@ -164,11 +159,8 @@ class Candidates:
 
     @property
     def _has_room(self) -> bool:
-        """Return whether deferred requests may begin without harm to future arrivals.
-
-        They may while little time, memory and seats are in use, and while nothing decodes, since no
-        other request may be able to continue then.
-        """
+        """Return whether deferred requests may begin without harm to future arrivals: while little
+        time, memory and seats are in use, or nothing decodes."""
         inputs = self._inputs
         if not inputs.decoding:
             return True
@@ -193,19 +185,17 @@ def infeasible(
 ) -> set[float]:
     """Return the costs of the requests to defer, for requests ordered by deadline.
 
-    Moore and Hodgson's rule: take the jobs by deadline, and whenever one would end after its own,
-    drop the costliest so far. Where cost and service are the same, no other choice keeps more.
-    Jobs with longer TTFT targets give way first: of those with the shortest one, as many are kept
-    as if there were no others. O(n log n): about 0.3 ms for 2,000 requests. A heap of pairs of
-    cost and index would take twice as long.
+    Moore and Hodgson's rule: take the jobs by deadline, and whenever one would miss it, drop the
+    costliest so far. If costs equal service times, no other choice keeps more. Jobs with longer
+    TTFT targets give way first, so the tightest class loses no job to others. O(n log n): about
+    0.3 ms for 2,000 requests; a heap of pairs of cost and index would take twice as long.
 
-    starts_s: latest start of each request: its deadline less its service time.
+    starts_s: latest start of each request: its deadline minus its service time.
     costs_s: time that each takes from the requests behind it, at least its service; all different.
     ttfts_s: TTFT target of each.
     free_at_s: when the instance is free.
     """
-    # By target; negative costs, since a heap's first is the least.
-    kept: dict[float, list[float]] = {}
+    kept: dict[float, list[float]] = {}  # by target, negative: a heap's first item is the least
     dropped = set[float]()
     next_s, target_s, alike = free_at_s, 0.0, list[float]()
     for start_s, cost_s, ttft_s in zip(starts_s, costs_s, ttfts_s, strict=True):
@@ -228,8 +218,8 @@ def infeasible(
 
 
 def credit_late_requests(inputs: IterationInputs, picks: Many[Pick]) -> None:
-    """Credit late requests with a share of the picked tokens while there are any, so that each is
-    served in the end."""
+    """Credit late requests, if any, with a share of the picked tokens, so that each is eventually
+    served."""
     now, waiting, running = inputs.now, inputs.waiting, inputs.running
     overdue_after_s = inputs.config.overdue_after_s
     late = [seq for seq in running.prefilling.values() if seq.is_late(now)]
@@ -249,9 +239,9 @@ def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequ
     """Return the requests about to miss their TTFT here, early enough for an HP instance (Ascendra,
     section 5.3).
 
-    A request is offloaded if its slack, less its prefill, is below the threshold plus a full batch:
-    on the HP instance it waits for one batch at worst, and here for one before it is considered
-    again. With triage, only deferred requests leave: the others will be in time here.
+    A request is offloaded if its slack after the prefill is below the threshold plus a full batch,
+    for which it may wait on the HP instance, or here until it is considered again. With triage,
+    only deferred requests leave, as the others will be in time.
     """
     now, config, waiting = inputs.now, inputs.config, inputs.waiting
     if not waiting:

@@ -22,8 +22,7 @@ class InstanceConfig:
     strategy: Strategy
     pool: Pool
     slo: Slo
-    """Targets of the default class, for limits not tied to one request; requests bring their
-    own."""
+    """Targets of the default class, for limits not tied to one request."""
     num_blocks: int
     """Blocks of the KV cache."""
     block_size: int
@@ -33,28 +32,25 @@ class InstanceConfig:
     max_num_seqs: int
     """Maximum sequences that hold KV at a time."""
     max_batch_tokens: int
-    """Maximum tokens of one batch."""
     max_model_len: int
     """Maximum length of prompt and response together, tokens."""
     piece_tokens: int = 1
-    """Number of tokens at whose multiples a prompt may be cut; ``max_model_len`` if the engine
-    computes prompts whole."""
+    """Prompts may be cut at multiples of this; ``max_model_len`` for an engine without chunks."""
     num_drafts: int = 0
     """Drafted tokens that a decode verifies in one step; 0 if the engine drafts none."""
     num_draft_slots: int = 0
-    """Slots of the KV cache that a request needs beyond its tokens, for drafted ones."""
+    """KV slots that a request needs for drafted tokens."""
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
     overdue_after_s: float | None = None
-    """Time since its arrival after which a late request that triage puts behind others is overdue
-    (``candidates.credit_late_requests``), seconds; None: never."""
+    """Age at which a late request deferred by triage is overdue, seconds; None: never. See
+    ``candidates.credit_late_requests``."""
     hidden_states_per_block: int | None = None
-    """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine keeps
-    only keys and values."""
+    """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine caches
+    keys and values only."""
     max_adapters: int | None = None
     """Maximum adapters whose requests hold KV at a time; None without a limit."""
     tuning: Tuning = DEFAULT_TUNING
-    """Numbers that the papers leave open."""
 
     @property
     def offloads(self) -> bool:

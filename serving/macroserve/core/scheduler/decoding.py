@@ -1,7 +1,7 @@
-"""Decoding sequences, which mostly advance together: a step of all costs O(1).
+"""Decoding sequences, which mostly advance together, at O(1) per step.
 
-A step changes each sequence alike: one more token, a little more of its TPOT budget used, one token
-less to come. The change is stored once for all, and applied to a sequence when it is read.
+A step changes all sequences alike: one more token, a little more of the TPOT budget used. The
+change is stored once and applied to a sequence when it is read.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -17,8 +17,6 @@ from macroserve.core.scheduler.sequence import Sequence
 
 
 class _Entry:
-    """Bookkeeping for one decoding sequence."""
-
     __slots__ = ("as_of_slow", "as_of_step", "due_step", "pace_key", "place", "seq")
 
     def __init__(self, seq: Sequence, place: int) -> None:
@@ -26,17 +24,17 @@ class _Entry:
         self.place = place
         """Place in the order of entry."""
         self.as_of_step = 0
-        """Number of common steps applied to the sequence."""
+        """Common steps applied to the sequence."""
         self.as_of_slow = 0
-        """Number of slow ones among them, by the sequence's own target."""
+        """Slow ones among them, by the sequence's own target."""
         self.due_step = 0
         """Step at which the sequence runs out of slots or exceeds its expected length."""
         self.pace_key = 0.0
-        """End of its TPOT budget less its target for each common step, seconds."""
+        """End of its TPOT budget minus its target times all common steps, seconds."""
 
 
 class _TpotGroup:
-    """Sequences of one TPOT target by slack; no common step changes this order."""
+    """Sequences with one TPOT target, ordered by slack, which common steps do not reorder."""
 
     __slots__ = ("entries", "keys", "total")
 
@@ -45,7 +43,7 @@ class _TpotGroup:
         """Pace key of each entry, seconds."""
         self.entries: list[_Entry] = []
         self.total = 0.0
-        """Sum of the keys, seconds."""
+        """Sum of the keys."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -68,13 +66,13 @@ class Decoding:
     def __init__(self, num_drafts: int = 0) -> None:
         self.speculation = Speculation(num_drafts)
         self.num_tokens = 0
-        """Tokens in the cache, of all sequences together."""
+        """Cached tokens of all sequences together."""
         self.num_hidden_tokens = 0
-        """Those of them that are cached as hidden states."""
+        """Those cached as hidden states."""
         self.num_remaining = 0
         """Tokens still expected of all sequences."""
         self.num_added = 0
-        """Sequences that ever entered."""
+        """Sequences added so far."""
         self.last_step_s = 0.0
         """Time of the last common step, seconds."""
         self._entries: dict[str, _Entry] = {}
@@ -98,7 +96,7 @@ class Decoding:
         return request_id in self._entries
 
     def are_all(self, request_ids: Collection[str]) -> bool:
-        """Return whether these are the ids of all sequences, each once."""
+        """Return whether these are the ids of all sequences, without repetition."""
         return len(request_ids) == len(self._entries) and self._entries.keys() >= set(request_ids)
 
     def __getitem__(self, request_id: str) -> Sequence:
@@ -127,7 +125,6 @@ class Decoding:
         return latency.predict(self.work(latency))
 
     def work(self, latency: LatencyModel) -> Work:
-        """Return the work of a step of all sequences."""
         num = len(self._entries)
         num_drafted = num * self.speculation.drafted
         return latency.work((), num, self.num_tokens, self.num_hidden_tokens, num_drafted)
@@ -135,11 +132,8 @@ class Decoding:
     # -- tokens
 
     def emit(self, num_tokens: int, now: float, excluded: Iterable[str] = ()) -> list[Sequence]:
-        """Give each sequence ``num_tokens`` more tokens, the last at ``now``, except those in
-        ``excluded``.
-
-        Returns the sequences that reached their expected length.
-        """
+        """Add ``num_tokens`` tokens, the last at ``now``, to each sequence not in ``excluded``;
+        return the sequences that reached their expected length."""
         separate = [self._entries[request_id] for request_id in excluded]
         for entry in separate:
             self._leave(entry)
@@ -160,7 +154,7 @@ class Decoding:
         changed = [entry.seq for entry in separate]
         for step in range(before + 1, self._num_steps + 1):
             for entry in self._due.pop(step, ()):
-                # The sequence may have left, or got another due step, since this one was noted.
+                # Since this was noted, the sequence may have left or got another due step.
                 if self._entries.get(entry.seq.request_id) is entry and entry.due_step == step:
                     self._synced(entry)
                     self._look_ahead(entry)
@@ -168,8 +162,8 @@ class Decoding:
         return [seq for seq in changed if seq.num_emitted >= seq.predicted_tokens]
 
     def change(self, seq: Sequence, how: Callable[..., None], *args: float) -> bool:
-        """Change the tokens or times of one sequence by its method ``how``; return whether it has
-        reached its expected length."""
+        """Change one sequence by its method ``how``; return whether it has reached its expected
+        length."""
         entry = self._entries[seq.request_id]
         self._leave(entry)
         how(*args)
@@ -179,9 +173,8 @@ class Decoding:
     def correct_step(self, expected_s: float, actual_s: float, num_added: int) -> None:
         """Correct a common step that was counted before it ended.
 
-        expected_s: gap between two tokens with which it was counted, seconds.
-        actual_s: measured gap, seconds.
-        num_added: ``num_added`` when it was counted; sequences added later were not part of it.
+        expected_s, actual_s: assumed and measured gap between two tokens, seconds.
+        num_added: ``self.num_added`` at the time; sequences added later were not part of the step.
         """
         for tbt_s in self._num_slow:
             if tbt_s is None or (wrong := (actual_s > tbt_s) - (expected_s > tbt_s)) == 0:
@@ -194,7 +187,7 @@ class Decoding:
                     entry.as_of_slow += wrong
 
     def expect(self, seq: Sequence, num_tokens: int) -> None:
-        """Set the expected length of a sequence's response, tokens."""
+        """Set the expected length of a response."""
         self.num_remaining += num_tokens - seq.predicted_tokens
         seq.predicted_tokens = num_tokens
         entry = self._entries[seq.request_id]
@@ -223,15 +216,14 @@ class Decoding:
 
     @property
     def waits(self) -> tuple[list[float], list[float]]:
-        """Return ``pending_since_s`` and ``patience_s`` of each sequence, without updating any of
-        them."""
+        """Return ``pending_since_s`` and ``patience_s`` of each sequence without updating any."""
         steps, last_s, entries = self._num_steps, self.last_step_s, self._entries.values()
         since_s = [last_s if e.as_of_step < steps else e.seq.pending_since_s for e in entries]
         return since_s, [entry.seq.patience_s for entry in entries]
 
     @property
     def min_tpot_s(self) -> float:
-        """Return the tightest TPOT target, seconds; infinite if no sequence decodes."""
+        """Return the tightest TPOT target, seconds; infinite without sequences."""
         return min(chain(self._paces, [entry.seq.tpot_s for entry in self._fresh]), default=inf)
 
     @property
@@ -251,7 +243,7 @@ class Decoding:
 
     @property
     def min_ttft_s(self) -> float:
-        """Return the tightest TTFT target, seconds; infinite if no sequence decodes."""
+        """Return the tightest TTFT target, seconds; infinite without sequences."""
         targets_s = (entry.seq.request.slo.ttft_s for entry in self._entries.values())
         return min(targets_s, default=inf)
 
@@ -262,10 +254,7 @@ class Decoding:
 
     def saved_tpot_mean_s(self, now: float) -> float:
         """Return the mean saved TPOT as in EcoServe's Algorithm 2, seconds; infinite without
-        sequences.
-
-        Sequences with only their first token out save nothing yet and are left out.
-        """
+        sequences. Those with only their first token out save nothing yet and are left out."""
         num = len(self._entries) - len(self._fresh)
         if not num:
             return inf
@@ -276,10 +265,9 @@ class Decoding:
     def saved_tpot_s(self, share: float, now: float, step_s: float = -inf) -> float:
         """Return the ``share`` quantile of the saved TPOT (nearest rank), seconds; may be negative.
 
-        The paper takes the mean, in which old requests hide young ones. Requests that miss their
-        TPOT target even if every further step takes ``step_s``, the time of a decode step, are left
-        out, since no time can be saved there. So are those with only their first token out.
-        Infinite if none is left.
+        The paper takes the mean, in which old requests hide young ones. Left out are requests that
+        will miss their TPOT target even with decode steps of ``step_s``, where nothing can be
+        saved, and those with only their first token out. Infinite if none is left.
         """
         parts: list[tuple[list[float], float, list[int]]] = []
         for tpot_s, pace in self._paces.items():
@@ -316,13 +304,12 @@ class Decoding:
         most_s: float,
         most_tpot_s: float = inf,
     ) -> float:
-        """Return the time that the decodes can spend: its ``share`` quantile (nearest rank) over
-        requests with TPOT targets up to ``most_tpot_s``, seconds.
+        """Return the ``share`` quantile (nearest rank) of the time that decodes with TPOT targets
+        up to ``most_tpot_s`` can spend, seconds.
 
-        The result is negative if they have to catch up, and at most ``most_s``. Each has the time
-        it saved, and the time it will save by the tokens that it is nearly sure to get, at
-        ``pace_s`` each. The requests that ``saved_tpot_s`` leaves out are left out here as well,
-        except those with only their first token out. 0 if none is left.
+        At most ``most_s``, and negative if they must catch up. A request can spend the time that it
+        has saved and will save by the tokens that it is nearly sure to get, at ``pace_s`` each.
+        Requests that will miss their target are left out as in ``saved_tpot_s``. 0 if none is left.
         """
         paces = [(tpot_s, p) for tpot_s, p in self._paces.items() if tpot_s <= most_tpot_s]
         lines = [(tpot_s * self._num_steps, p.keys, p.entries) for tpot_s, p in paces]
@@ -350,7 +337,7 @@ class Decoding:
     # -- common steps, and the state of each sequence
 
     def _is_lost(self, entry: _Entry, saved_s: float, step_s: float) -> bool:
-        """Return whether a sequence misses its target even if it decodes in every further step."""
+        """Return whether a sequence will miss its target even if it decodes in every step."""
         seq = entry.seq
         num_behind = self._num_steps - entry.as_of_step
         num_left = max(1, seq.predicted_tokens - seq.num_emitted - num_behind)
@@ -368,7 +355,6 @@ class Decoding:
         return seq
 
     def _enter(self, entry: _Entry) -> None:
-        """Add the sequence to the common steps."""
         seq = entry.seq
         entry.as_of_step = self._num_steps
         entry.as_of_slow = self._num_slow.setdefault(seq.request.slo.tbt_s, 0)

@@ -1,4 +1,4 @@
-"""Estimates from the recent past: response lengths, arrivals, and where an instance's time goes."""
+"""Estimates from the recent past: response lengths, arrivals and use of an instance's time."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -9,30 +9,28 @@ from macroserve.core.request import Request
 # -- response lengths
 
 WINDOW = 2048
-"""Number of latest responses that are remembered."""
+"""Number of latest responses kept."""
 
 NUM_NEIGHBORS = 32
 """Number of prompts closest in length whose responses are compared."""
 
 QUANTILE = 0.5
-"""Quantile of the neighbors' lengths that is predicted."""
+"""Quantile of the neighbors' lengths used as prediction."""
 
 SURE_QUANTILE = 0.1
 """Quantile of the neighbors' lengths that a response is nearly sure to reach."""
 
 UNSEEN_TOKENS = 256
-"""Remaining tokens assumed if no observed length is longer."""
+"""Remaining tokens assumed if all observed responses were shorter."""
 
 
 class LengthPredictor:
     """Predictor of response lengths from the responses to prompts of similar length.
 
-    It takes a quantile over the ``NUM_NEIGHBORS`` closest of the last ``WINDOW`` prompts; lengths
-    count the tokens of all instances.
-
-    EconoServe (section 3.2) asks a fine-tuned model, which with padding is right for 70 to 78 % of
-    the requests. On a public trace of chats this predictor does as well (75 %); the lengths of all
-    responses predict much less.
+    A quantile over the ``NUM_NEIGHBORS`` closest of the last ``WINDOW`` prompts; lengths include
+    tokens streamed by other instances. EconoServe (section 3.2) uses a fine-tuned model, which with
+    padding is right for 70 to 78 % of the requests. On a public trace of chats this predictor does
+    as well (75 %), and a quantile over all responses much worse.
     """
 
     __slots__ = ("_by_prompt", "_lengths", "_num_observed", "_recent", "_responses")
@@ -40,15 +38,15 @@ class LengthPredictor:
     def __init__(self) -> None:
         self._recent: deque[tuple[tuple[int, int], int]] = deque()
         self._by_prompt: list[tuple[int, int]] = []
-        """(prompt tokens, ordinal) of each remembered prompt, sorted."""
+        """(prompt tokens, ordinal) of each prompt, sorted."""
         self._responses: list[int] = []
-        """Tokens of the response to each of these prompts, in the same order."""
+        """Tokens of the responses, in the same order."""
         self._lengths: list[int] = []
-        """Tokens of all remembered responses, sorted."""
+        """Tokens of the responses, sorted."""
         self._num_observed = 0
 
     def observe(self, request: Request, num_emitted: int) -> None:
-        """Learn from a response that ended with ``num_emitted`` tokens from here."""
+        """Learn from a response that ended with ``num_emitted`` tokens on this instance."""
         length = request.num_streamed_tokens + num_emitted
         if len(self._recent) == WINDOW:
             prompt, oldest = self._recent.popleft()
@@ -64,11 +62,11 @@ class LengthPredictor:
         insort(self._lengths, length)
 
     def predict(self, request: Request, num_emitted: int = 0) -> int:
-        """Return the response's tokens from here, given that ``num_emitted`` of them are out.
+        """Return the response's tokens on this instance, given that ``num_emitted`` are out.
 
-        The request's own expectation counts until it proves wrong. Then only longer responses
-        count: the neighbors', or all if no neighbor's is longer. The result exceeds ``num_emitted``
-        unless that is the request's limit, which it never exceeds.
+        The request's own expectation counts until it is exceeded; then longer responses of the
+        neighbors, or of all if no neighbor's is longer. The result exceeds ``num_emitted`` up to
+        the request's limit.
         """
         if request.expected_tokens is not None and request.expected_tokens > num_emitted:
             return min(request.expected_tokens, request.max_new_tokens)
@@ -84,9 +82,8 @@ class LengthPredictor:
         return min(expected, request.max_new_tokens)
 
     def at_least(self, request: Request) -> int:
-        """Return the tokens from here that the response is nearly sure to get: as many as all but
-        ``SURE_QUANTILE`` of the neighbors' responses got, 0 if too few neighbors are known.
-        """
+        """Return the tokens on this instance that the response is nearly sure to get: the
+        ``SURE_QUANTILE`` of the neighbors' lengths, 0 with too few neighbors."""
         lengths = sorted(self._neighbors(request))
         num_shorter = int(SURE_QUANTILE * (len(lengths) + 1))
         if not num_shorter:
@@ -95,8 +92,7 @@ class LengthPredictor:
         return max(0, min(left, request.max_new_tokens))
 
     def _neighbors(self, request: Request) -> list[int]:
-        """Return the responses to the closest prompts, half of them shorter and half longer; among
-        equals the latest."""
+        """Return the lengths of responses to the closest prompts, half shorter and half longer."""
         middle = bisect_left(self._by_prompt, (_first_prompt(request), self._num_observed))
         start = min(middle - NUM_NEIGHBORS // 2, len(self._by_prompt) - NUM_NEIGHBORS)
         start = max(0, start)
@@ -111,12 +107,11 @@ def _first_prompt(request: Request) -> int:
 # -- arrivals
 
 WINDOW_S = 30.0
-"""Time constant of the exponentially weighted arrivals, paces and step times, seconds: hundreds of
-steps, and about three status reports to a person."""
+"""Time constant of exponentially weighted arrivals, paces and step times, seconds."""
 
 TARGETS_S = 60.0
-"""Time for which the TTFT target of an arrival counts, seconds: a class that sends a request a
-minute is expected to send another."""
+"""How long the TTFT target of an arrival counts, seconds: a class with a request per minute is
+expected to send another."""
 
 
 class Inflow:
@@ -126,10 +121,9 @@ class Inflow:
         self._token_seconds = 0.0
         self._as_of_s = 0.0
         self._targets_s: deque[tuple[float, float]] = deque()
-        """TTFT target and arrival of each request, up to the next one with a target as tight."""
+        """TTFT target and arrival of each request, until one with as tight a target arrives."""
 
     def add(self, num_tokens: int, ttft_s: float, now: float) -> None:
-        """Add a request that arrives ``now``, no earlier than the ones before."""
         self._token_seconds = self._left(now) + num_tokens * ttft_s
         self._as_of_s = now
         while self._targets_s and self._targets_s[-1][0] >= ttft_s:
@@ -139,13 +133,11 @@ class Inflow:
         self._targets_s.append((ttft_s, now))
 
     def min_ttft_s(self, now: float) -> float:
-        """Return the tightest TTFT target of the last ``TARGETS_S``, seconds; infinite without
-        arrivals."""
+        """Return the tightest TTFT target within ``TARGETS_S``, infinite without arrivals."""
         return next((ttft_s for ttft_s, at_s in self._targets_s if at_s >= now - TARGETS_S), inf)
 
     def coming_tokens(self, now: float) -> float:
-        """Return the tokens expected to arrive within one TTFT target, each request counted with
-        its own target."""
+        """Return the tokens expected to arrive within one TTFT target, by each request's own."""
         return self._left(now) / WINDOW_S
 
     def _left(self, now: float) -> float:
@@ -161,31 +153,25 @@ RECENT_S = 5.0
 """Time constant of the decodes' pace and the prefills' share, seconds."""
 
 SHARE_FLOOR = 0.1
-"""Least share of time assumed for prefills, so that a prompt's cost has a bound."""
+"""Minimum share of time assumed for prefills, to bound the cost of a prompt."""
 
 
 class PrefillPace:
-    """Time per prompt token while requests wait.
-
-    It includes prefills, the decodes between them, and waits for memory or a seat.
-    """
+    """Time per prompt token while requests wait, including the decodes between prefills and waits
+    for memory or a seat."""
 
     def __init__(self) -> None:
         self._num_tokens = 0.0
         self._elapsed_s = 0.0
 
     def observe(self, num_tokens: int, elapsed_s: float) -> None:
-        """Add an iteration of ``elapsed_s`` with ``num_tokens`` prompt tokens, during which
-        requests waited."""
+        """Add an iteration with ``num_tokens`` prompt tokens during which requests waited."""
         kept = exp(-elapsed_s / WINDOW_S)
         self._num_tokens = kept * self._num_tokens + num_tokens
         self._elapsed_s = kept * self._elapsed_s + elapsed_s
 
     def s_per_token(self, predicted_s_per_token: float) -> float:
-        """Return the pace, seconds per prompt token.
-
-        predicted_s_per_token: time of prefills alone, the only known value at first.
-        """
+        """Return the pace, starting from the predicted time per token of prefills alone."""
         num_prior_tokens = PRIOR_S / predicted_s_per_token
         return (self._elapsed_s + PRIOR_S) / (self._num_tokens + num_prior_tokens)
 
@@ -218,12 +204,10 @@ class Averages:
         self.pace_s = 0.0
         """Time of a step of the decodes, seconds."""
         self.prefill_share = 0.5
-        """Share of its time that a batch had for prefills while prompts waited for time, not for
-        memory or a seat."""
+        """Share of batch time for prefills while prompts waited for time, not memory or a seat."""
         self.steps = StepTimeMeans()
 
     def observe_decodes(self, step_s: float, num_steps: int) -> None:
-        """Add steps of the decodes."""
         older = (RECENT_S / (step_s + RECENT_S)) ** num_steps
         self.pace_s = older * self.pace_s + (1 - older) * step_s
 

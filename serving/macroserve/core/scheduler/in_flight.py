@@ -1,4 +1,4 @@
-"""Batches in flight: started by the engine, results not yet known."""
+"""Batches in flight: started by the engine, with results not yet known."""
 
 from collections import deque
 from collections.abc import Container, Mapping
@@ -10,7 +10,7 @@ from macroserve.core.latency import Work
 from macroserve.core.scheduler.sequence import Sequence
 
 WINDOW_DECODES = 1000
-"""Number of decodes, each in one step, over which drafted and emitted tokens are averaged."""
+"""Decodes over which drafted and emitted tokens are averaged, one per request and step."""
 
 
 @dataclass(slots=True)
@@ -19,21 +19,20 @@ class Flight:
 
     batch: Batch
     taken: BatchResult
-    """The part that the engine started, with the tokens that come out if nothing ends early."""
+    """The part that the engine started, with the tokens that it emits if nothing ends early."""
     work: Work
     """Work of that part."""
     decided_s: float
-    """When the batch was decided."""
     ends_s: float
-    """When it is expected to end."""
+    """Expected end."""
     expected_gap_s: float = 0.0
     """Expected time from the decodes' previous tokens to these."""
     gap_s: float = 0.0
-    """Measured time from the decodes' previous tokens to these, once it has ended."""
+    """The same as measured, once it has ended."""
     elapsed_s: float = 0.0
     """Time that the engine spent on it, once it has ended."""
     num_added: int = 0
-    """``Decoding.num_added`` when it was started."""
+    """``Decoding.num_added`` at its start."""
     first: list[Sequence] = field(default_factory=list[Sequence])
     """Sequences whose first token it computes."""
 
@@ -48,9 +47,9 @@ class InFlight:
 
     def __init__(self) -> None:
         self.num_begun = 0
-        """Batches that the engine ever started."""
+        """Batches started so far."""
         self.num_ahead = 0
-        """Those of them that it started while another was in flight."""
+        """Those started while another was in flight."""
         self._flights: deque[Flight] = deque()
         self._ended_s = -inf
         self._decoded_s = -inf
@@ -60,17 +59,16 @@ class InFlight:
 
     @property
     def ends_s(self) -> float:
-        """Return when the last batch is expected to end, or ended, seconds."""
+        """Return when the last batch ended or is expected to end, seconds."""
         return self._flights[-1].ends_s if self._flights else self._ended_s
 
     @property
     def decoded_s(self) -> float:
-        """Return when the last decodes ended, or are expected to end, seconds."""
+        """Return when the last decodes ended or are expected to end, seconds."""
         expected = [flight.ends_s for flight in self._flights if flight.taken.decoded]
         return expected[-1] if expected else self._decoded_s
 
     def begin(self, batch: Batch, taken: BatchResult, work: Work, decided_s: float) -> Flight:
-        """Add a batch that the engine started; return its flight."""
         self.num_begun += 1
         self.num_ahead += bool(self._flights)
         ends_s = max(decided_s, self.ends_s) + batch.predicted_s
@@ -95,22 +93,21 @@ class InFlight:
 
 
 class Speculation:
-    """Mean numbers of drafted and emitted tokens per decode and step, exponentially weighted.
+    """Exponentially weighted means of drafted and emitted tokens per decode and step.
 
-    A speculating engine drafts tokens, verifies them together with each decode's last one, and
-    emits those that it accepts.
+    A speculating engine drafts tokens, verifies them together with each decode's last one and emits
+    those that it accepts.
 
-    num_drafts: drafted tokens that a decode verifies, as the engine is configured; 0 if it drafts
-        none.
+    num_drafts: configured drafted tokens per decode; 0 if the engine drafts none.
     """
 
     def __init__(self, num_drafts: int = 0) -> None:
         self.drafted = float(num_drafts)
-        """Mean drafted tokens that a decode verifies in a step."""
+        """Mean drafted tokens that a decode verifies per step."""
         self.emitted = 1.0
-        """Mean tokens that it emits in a step: the accepted ones and one more."""
+        """Mean tokens that it emits per step: the accepted ones and one more."""
         self.num_decodes = 0
-        """Decodes observed so far, each once in every step."""
+        """Decodes so far, one per request and step."""
         self.num_emitted = 0
         """Tokens that they emitted."""
 

@@ -1,4 +1,4 @@
-"""One iteration: the inputs of a batching policy, and the plan that it makes of them."""
+"""One iteration: the inputs of a batching policy and the plan that it returns."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -20,31 +20,30 @@ from macroserve.core.scheduler.waiting import WaitingQueue
 from macroserve.core.status import Phase
 
 BEARABLE_SHARE = 0.5
-"""Share of the tightest TPOT target up to which a step has decodes that could rest; prompts and
-saved time get the rest."""
+"""Maximum step time, as a share of the tightest TPOT target, with decodes that could rest; the rest
+of the time is for prompts."""
 
 DUE_SHARE = 0.5
-"""Time by which a resting response stays ahead of its target, in its own TPOT targets."""
+"""Minimum lead of a resting response over its target, in its own TPOT targets."""
 
 LONGEST_REST = 4.0
-"""Longest time between two tokens of a resting response, in its own TPOT targets: no longer than
-the longest step of ``unified``."""
+"""Maximum gap between two tokens of a resting response, in its own TPOT targets: the longest step
+of ``unified``."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTurn:
     """Decodes of one step: all of them, or those that cannot rest.
 
-    A step with all decodes can take longer than the tightest TPOT target allows while others have
-    looser targets and are ahead of them. These rest until they are due, so that a backlog of
-    patient responses leaves the steps to the urgent ones.
+    If a step with all decodes takes too long for the tightest TPOT target, responses ahead of a
+    looser one rest until they are due, so that patient responses do not slow down urgent ones.
     """
 
     ids: tuple[str, ...]
     num_tokens: int
     """Cached tokens of all together."""
     num_hidden_tokens: int
-    """Those of them that are cached as hidden states."""
+    """Those cached as hidden states."""
 
     @classmethod
     def of_all(cls, decoding: Decoding) -> "DecodeTurn":
@@ -60,10 +59,8 @@ class DecodeTurn:
         return cls(tuple(ids), num_tokens, num_hidden_tokens)
 
     def step_s(self, latency: LatencyModel, drafted: float) -> float:
-        """Return the predicted time of a step of these decodes and nothing else, seconds.
-
-        drafted: drafted tokens that each is expected to verify.
-        """
+        """Return the predicted seconds of a step of these decodes, each with ``drafted`` tokens to
+        verify, and nothing else."""
         num = len(self.ids)
         work = latency.work((), num, self.num_tokens, self.num_hidden_tokens, num * drafted)
         return latency.predict(work)
@@ -72,9 +69,9 @@ class DecodeTurn:
 def turn_of(decoding: Decoding, latency: LatencyModel, now: float, may_rest: bool) -> DecodeTurn:
     """Return the decodes of the next step.
 
-    All, if none may rest, none has a looser target, or the tightest target allows all. Else those
-    with the tightest target or a TBT target, those that are due, and as many others as the tightest
-    target allows, the least ahead first. O(n log n) for n decodes.
+    All, if none may rest, none has a looser target, or the tightest target allows all. Otherwise
+    those with the tightest target or a TBT target, those that are due, and others, the least ahead
+    first, up to the time that the tightest target allows. O(n log n) for n decodes.
     """
     every, tightest_s, expected = (
         DecodeTurn.of_all(decoding),
@@ -100,7 +97,7 @@ def turn_of(decoding: Decoding, latency: LatencyModel, now: float, may_rest: boo
 
 
 def is_due(seq: Sequence, now: float) -> bool:
-    """Return whether a response has to continue to keep its own TPOT target."""
+    """Return whether a response must continue to keep its own TPOT target."""
     ahead_s, rested_s = seq.tpot_budget_until_s - now, now - seq.pending_since_s
     return ahead_s <= DUE_SHARE * seq.tpot_s or rested_s >= LONGEST_REST * seq.tpot_s
 
@@ -111,13 +108,12 @@ class Pick(NamedTuple):
     seq: Sequence
     num_tokens: int
     num_before: int
-    """Prompt tokens computed before, or found in the prefix cache."""
+    """Prompt tokens computed before or found in the prefix cache."""
     num_blocks: int = 0
-    """KV blocks to reserve first; 0 if the sequence holds its blocks already."""
+    """KV blocks to reserve first; 0 if the sequence has its blocks."""
     num_shared: int = 0
-    """Number of these that other requests hold."""
+    """Those that other requests hold."""
     cache: CacheKind = CacheKind.KV
-    """Cache of a request that begins."""
 
     def to_prefill(self) -> Prefill:
         return Prefill(self.seq.request_id, self.num_tokens, self.cache is CacheKind.HIDDEN)
@@ -128,7 +124,7 @@ class Resume(NamedTuple):
 
     seq: Sequence
     num_blocks: int
-    """Additional blocks, from the lender if there is one, else from the free blocks."""
+    """Additional blocks, from the lender, if any, or from the free blocks."""
     lender: Sequence | None = None
 
 
@@ -141,17 +137,17 @@ class Plan(NamedTuple):
     """Ids of the requests to decode."""
     reason: str
     resumes: tuple[Resume, ...] = ()
-    """The decodes among them that were paused."""
+    """The decodes that were paused."""
     preempted: Many[Sequence] = ()
-    """Running requests that give up their caches first, where the policy chooses them."""
+    """Running requests that give up their caches first, if the policy chooses them."""
     slack_exhausted: bool = False
     """Whether prompts could begin or continue if the decodes had saved enough time."""
     repeatable: bool = False
-    """Whether the policy would decide the same decodes, and nothing else, at any time until an
-    event that ``repeated_plan`` lists."""
+    """Whether the policy would decide the same decodes and nothing else until one of the events
+    that ``repeated_plan`` lists."""
 
     def without(self, preempted: list[Sequence]) -> "Plan":
-        """Return the plan without requests that have lost their caches since."""
+        """Return the plan without requests that have since lost their caches."""
         ids = {seq.request_id for seq in preempted}
         decodes = tuple([request_id for request_id in self.decodes if request_id not in ids])
         picks = [pick for pick in self.picks if pick.seq.request_id not in ids]
@@ -166,7 +162,6 @@ class Plan(NamedTuple):
     def to_batch(
         self, preempted: Many[Sequence], handed_back: Many[HandedBack], predicted_s: float
     ) -> Batch:
-        """Return the batch of this plan."""
         return Batch(
             self.kind,
             tuple([pick.to_prefill() for pick in self.picks]),
@@ -182,7 +177,7 @@ class Plan(NamedTuple):
 class IterationInputs:
     """State from which one iteration is decided.
 
-    A policy changes nothing in it but the clocks that EcoServe starts (``Decoding.start_clocks``).
+    Read-only, except that EcoServe's policy starts clocks (``Decoding.start_clocks``).
     """
 
     now: float
@@ -199,15 +194,13 @@ class IterationInputs:
     pace_s: float
     """Recent mean time per token of the decodes, seconds."""
     turn: DecodeTurn
-    """The decodes of this iteration, for policies that run all that can."""
+    """The decodes of this iteration, unless the policy chooses among them."""
     decode_s: float
     """Predicted time of a step with these decodes and nothing else, seconds."""
     inflow: Inflow
-    """Recent arrivals."""
     preempted: Many[Sequence] = ()
     """Sequences that lost their cache in this iteration."""
     cache: EngineCache | None = None
-    """The engine's record of its blocks, if it has one."""
 
     @property
     def decoding(self) -> Decoding:
@@ -220,27 +213,26 @@ class IterationInputs:
 
     @property
     def only_decodes(self) -> bool:
-        """Return whether all requests with a seat decode, and no waiting one finds a seat."""
+        """Return whether all requests with a seat decode, and no waiting one could get a seat."""
         return len(self.decoding) == len(self.running) > 0 and not self.may_prefill
 
     @property
     def may_prefill(self) -> bool:
-        """Return whether a prompt is under way, or waits and finds a seat."""
+        """Return whether a prompt has begun, or waits and could get a seat."""
         has_seat = len(self.running) < self.config.max_num_seqs
         return bool(self.running.prefilling) or (bool(self.waiting) and has_seat)
 
     @property
     def decode_token_s(self) -> float:
-        """Return the predicted time per token of steps with the turn's decodes and nothing else,
-        seconds."""
+        """Return ``decode_s`` per token, seconds."""
         return self.decode_s / self.decoding.speculation.emitted
 
     def decodes_with(self, resumes: Many[Resume]) -> tuple[str, ...]:
-        """Return the ids of all decoding requests, and of the paused ones that go on."""
+        """Return the ids of all decoding requests and of the paused ones that resume."""
         return (*self.decoding, *[resume.seq.request_id for resume in resumes])
 
     def tokens_of(self, num_decodes: int) -> int:
-        """Return the tokens that decodes take in a batch, drafted ones included."""
+        """Return the tokens that decodes take in a batch, including drafted ones."""
         return ceil(num_decodes * (1 + self.decoding.speculation.drafted))
 
     @property
@@ -253,14 +245,13 @@ class IterationInputs:
 
     @property
     def starved(self) -> bool:
-        """Return whether some prompt has waited too long while no other was prefilled, both by its
-        own target."""
+        """Return whether some prompt has waited too long, without any prefill in that time."""
         now, begun = self.now, self.running.prefilling.values()
 
         def no_prefill_within(ttft_s: float) -> bool:
             return self.prefilled_s < now - OVERDUE_TTFTS * ttft_s
 
-        # For a long queue, the tightest target is enough to see that a prefill was recent.
+        # Check the tightest target first: it usually rules out a scan of a long queue.
         targets_s = [self.waiting.min_ttft_s, *[seq.request.slo.ttft_s for seq in begun]]
         return no_prefill_within(min(targets_s)) and any(
             seq.overdue_from_s < now and no_prefill_within(seq.request.slo.ttft_s)
@@ -274,8 +265,8 @@ class IterationInputs:
     def hit(self, seq: Sequence) -> Hit:
         """Return the part of a waiting prompt that the prefix cache holds.
 
-        A sequence that loses its cache in this iteration must not begin again in it, and gets no
-        hit. The engine has not freed its blocks yet, so for others no block counts as held.
+        Sequences preempted in this iteration must not begin again in it and get no hit. The engine
+        has not freed their blocks yet, so for others no block counts as held.
         """
         if self.cache is None:
             return MISS
@@ -286,8 +277,8 @@ class IterationInputs:
         return Hit(self.cache.find(seq.request_id).num_tokens)
 
     def prefill_tokens_within(self, budget_s: float) -> int:
-        """Return the maximum prefill tokens of a batch with the turn's decodes that is predicted to
-        take at most ``budget_s``."""
+        """Return the maximum prefill tokens of a batch with the turn's decodes within
+        ``budget_s``."""
         num_decodes = len(self.turn.ids)
         return self.latency.prefill_tokens_within(
             budget_s - self.latency.rebuild_s(self.turn.num_hidden_tokens),

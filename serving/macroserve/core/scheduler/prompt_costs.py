@@ -1,4 +1,4 @@
-"""Costs of waiting prompts: the time of their prefill, and the time that others lose by them."""
+"""Costs of waiting prompts: the time of their prefill, and the time that they cost others."""
 
 from macroserve.core.latency import LatencyModel
 from macroserve.core.request import Request
@@ -9,14 +9,11 @@ from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.scheduler.waiting import WaitingQueue
 
 LOOK_UPS = 16
-"""Number of waiting prompts that are looked up in the prefix cache in each iteration."""
+"""Waiting prompts looked up in the prefix cache in each iteration."""
 
 
 class PromptCosts:
-    """Costs of prompts by their uncached tokens, kept up to date with the prefix cache.
-
-    cache: the engine's record of its blocks, if it has one.
-    """
+    """Costs of prompts by their uncached tokens, kept up to date with the prefix cache."""
 
     def __init__(
         self,
@@ -36,7 +33,7 @@ class PromptCosts:
         self._set(seq, MISS if self._cache is None else self._cache.find(seq.request_id))
 
     def come_back(self, seq: Sequence) -> None:
-        """Set the prefill time of a preempted sequence; its cost to others stays as it was."""
+        """Set the prefill time of a preempted sequence; its cost to others stays the same."""
         seq.prefill_s = self._prefill_s(seq)
 
     def wait_again(self, preempted: list[Sequence], waiting: WaitingQueue) -> list[Sequence]:
@@ -47,8 +44,7 @@ class PromptCosts:
         return preempted
 
     def renew(self, waiting: WaitingQueue) -> None:
-        """Look the next ``LOOK_UPS`` waiting prompts up in the prefix cache again, which has gained
-        and dropped blocks since."""
+        """Look up the next ``LOOK_UPS`` waiting prompts in the prefix cache, which has changed."""
         if self._cache is None or not waiting:
             return
         first = self._next if self._next < len(waiting) else 0
@@ -78,8 +74,8 @@ def memory_cost_s(
     waiting: WaitingQueue,
     latency: LatencyModel,
 ) -> float:
-    """Return the time that others lose by the memory of a request until its response ends, seconds;
-    0 if there is enough memory for all that wait."""
+    """Return the time that the memory of a request costs others until its response ends, seconds; 0
+    if there is enough memory for all that wait."""
     blocks, decoding = running.blocks, running.decoding
     num_tokens = request.num_prompt_tokens + num_new_tokens
     claimed = waiting.num_prompt_tokens + waiting.predicted_tokens + num_tokens

@@ -1,15 +1,15 @@
-"""Repetition of the last plan, a step of decodes, without asking the policy.
+"""Repetition of a step of decodes without asking the policy.
 
 EconoServe's groups start and end together "eliminating the need for iteration-level scheduling"
-(section 3.3.2): between two events a step of decodes costs no decision. A policy marks a plan that
-it would make again as ``Plan.repeatable``; these events end the repetition:
+(section 3.3.2). A policy marks a plan that it would make again as ``Plan.repeatable``; these events
+end the repetition:
 
 - a request is added, finished, handed back, received, expected, or loaded;
 - a response ends, reaches its expected length, pauses, or gets other tokens than the rest;
 - a response has no slot for its next token, or the number of free blocks changes;
 - the instance starts or stops draining, changes its pool, or the permission to offload changes.
 
-A status report does not: the results keep all that it contains up to date.
+A status report does not.
 """
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult
@@ -39,12 +39,10 @@ class RepeatedPlan:
     def begin(
         self, plan: Plan, batch: Batch, inputs: IterationInputs, *, may_offload: bool
     ) -> None:
-        """Keep a repeatable plan.
+        """Keep the plan if it is repeatable.
 
-        None is while tokens are drafted, which change the room that decodes leave in a batch, or
-        while late or urgent requests may leave the queue at any time.
-
-        may_offload: whether urgent requests may leave for another instance.
+        None is while tokens are drafted, which change the room in a batch, or while late requests
+        or, with ``may_offload``, urgent ones may leave the queue.
         """
         config, running = inputs.config, inputs.running
         leaves = inputs.waiting and (config.drop_late or may_offload)
@@ -55,7 +53,7 @@ class RepeatedPlan:
         self._free_blocks = running.blocks.free
 
     def again(self, running: Running, latency: LatencyModel) -> tuple[Batch, Work] | None:
-        """Return the next batch and its work; None if the policy has to decide."""
+        """Return the next batch and its work; None if the policy must decide."""
         plan = self._plan
         if plan is None:
             return None

@@ -1,5 +1,4 @@
-"""EconoServe's order of prompts and responses, and the memory that responses get (sections 3.2 to
-3.4).
+"""EconoServe's order of prompts and responses, and the memory of responses (sections 3.2 to 3.4).
 
 A response waits for its own memory, reserved at once for the whole expected length, and may borrow
 memory that others do not need yet.
@@ -17,25 +16,25 @@ from macroserve.core.scheduler.sequence import Sequence
 from macroserve.core.strategy import Ordering, Strategy
 
 RANGES_S = (0.2, 0.5, 2.0)
-"""Bounds in seconds; deadlines between two of them are equally urgent (section 3.4)."""
+"""Bounds of ranges of equally urgent deadlines, seconds (section 3.4)."""
 
 RANGE_TOKENS = 128
-"""Tokens of a range of occupied memory; within one, tasks are ordered by length. The paper gives
-this size for ranges of lengths, and none for memory."""
+"""Width of a range of occupied memory, within which tasks are ordered by length. The paper gives
+this width for ranges of lengths, and none for memory."""
 
 # -- memory
 
 
 def granted(inputs: IterationInputs) -> list[Resume]:
-    """Return the responses that get memory now: groups in order, each split if it does not fit as a
-    whole; then the longest that still fit; then those that can borrow memory."""
+    """Return the responses that get memory now: groups in order, split if they do not fit; then the
+    longest that still fit; then those that can borrow memory."""
     blocks, queue = inputs.running.blocks, inputs.running.paused
     if not queue:
         return []
     memory = _Memory(inputs, blocks.free - reserve(inputs))
     left: list[tuple[int, Sequence]] = []
     for group in _groups(inputs):
-        # In the order of section 3.4, none begins in sequence after the first that does not fit.
+        # In the order of section 3.4, no group begins after the first that does not fit.
         first, rest = group.split(0 if left and by_urgency(inputs.config.strategy) else memory.free)
         for seq, num_blocks in zip(first.members, first.num_blocks, strict=True):
             memory.grant(seq, num_blocks)
@@ -46,7 +45,7 @@ def granted(inputs: IterationInputs) -> list[Resume]:
         memory.borrow(seq, num_blocks)
     resumes = memory.resumes
     if not (resumes or inputs.decoding or inputs.running.prefilling):
-        # No response gets all the memory it needs, so one continues with the free blocks.
+        # None gets all the memory that it needs, so one continues with the free blocks.
         for _, seq in left:
             num_blocks = min(max(1, needed(inputs, seq)), blocks.free)
             if seq.num_tokens < blocks.room(seq.request_id, seq.cache, num_more=num_blocks):
@@ -60,10 +59,8 @@ def reserve(inputs: IterationInputs) -> int:
 
 
 def taken_blocks(inputs: IterationInputs, resumes: Many[Resume]) -> int:
-    """Return the free blocks that prompts have to leave, given the responses that continue.
-
-    While other responses wait for memory, prompts get only the unused part of the reserve.
-    """
+    """Return the free blocks that prompts must leave, given the responses that continue: while
+    others wait for memory, prompts get only the unused part of the reserve."""
     taken = sum([resume.num_blocks for resume in resumes if resume.lender is None])
     if len(resumes) < len(inputs.running.paused):
         resumed = {resume.seq for resume in resumes}
@@ -83,10 +80,8 @@ def needed(inputs: IterationInputs, seq: Sequence) -> int:
 def _grant_closest(
     inputs: IterationInputs, memory: "_Memory", left: list[tuple[int, Sequence]]
 ) -> list[tuple[int, Sequence]]:
-    """Grant memory to the longest responses that fit, one after the other; return the others.
-
-    While the first is overdue, only responses that need no block continue.
-    """
+    """Grant memory to the longest responses that fit, one after the other; return the others. While
+    the first is overdue, only responses that need no block continue."""
     is_held = bool(left) and is_overdue(left[0][1], inputs.now)
     most = 0 if is_held else inputs.running.blocks.num_blocks
     by_length = ClosestFit(left)
@@ -101,9 +96,8 @@ def _grant_closest(
 def _groups(inputs: IterationInputs) -> "list[ResponseGroup]":
     """Return the queued responses in groups, in the order of section 3.4.
 
-    The paper groups by predicted length. Memory is reserved in blocks, so here a group has the
-    responses expected to take the same number of blocks. Without ``group_by_length`` each response
-    is a group.
+    The paper groups by predicted length. Memory is reserved in blocks, so here a group contains
+    responses expected to take the same number of blocks, or one without ``group_by_length``.
     """
     blocks, queue = inputs.running.blocks, inputs.running.paused.values()
     num_tokens = blocks.block_size
@@ -122,23 +116,19 @@ def _groups(inputs: IterationInputs) -> "list[ResponseGroup]":
 
 
 class _Memory:
-    """Memory granted to responses so far, and the rest.
-
-    free: blocks that may be granted; below 0 while prompts have more than their reserve.
-    """
+    """Memory granted to responses; ``free`` blocks may still be granted (below 0 while prompts
+    exceed their reserve)."""
 
     def __init__(self, inputs: IterationInputs, free: int) -> None:
         self.free = free
         self.resumes: list[Resume] = []
-        """The responses that continue."""
         self._blocks = blocks = inputs.running.blocks
-        # With several groups of layers, a block may hold more tokens of the lender than of the
-        # borrower.
+        # With several groups of layers, lender and borrower may differ in tokens per block.
         lends = inputs.config.strategy.kv_lending and not blocks.is_grouped
         self._lenders = _Lenders(inputs) if lends else None
 
     def grant(self, seq: Sequence, num_blocks: int) -> None:
-        """Grant free blocks; the response may lend them in turn."""
+        """Grant free blocks, which the response may lend in turn."""
         self.free -= num_blocks
         self.resumes.append(Resume(seq, num_blocks))
         if self._lenders:
@@ -165,11 +155,8 @@ class _Lenders:
         self._free[seq] = num_slots
 
     def take(self, borrower: Sequence, num_blocks: int) -> Sequence | None:
-        """Return the lender with the least sufficient room, or None.
-
-        The lender needs the lent blocks only after the borrower is expected to have ended. How many
-        of its slots a block holds depends on its kind of cache.
-        """
+        """Return the lender with the least sufficient room, or None: it must not need the blocks
+        until the borrower is expected to have ended."""
         num_steps = ceil(self._length_factor * borrower.num_remaining)
         lenders = [
             lender
@@ -188,16 +175,15 @@ class _Lenders:
 class ResponseGroup(NamedTuple):
     """Responses that are expected to end together and that EconoServe admits at once.
 
-    Its members start in the same step, decode together without a decision in between
-    (``repeated_plan``), and run out of the memory for their expected length together (section
-    3.3.2). A member that ends early leaves. One that runs longer takes blocks of the reserve; if
-    there are none it pauses, and joins the group of the length that it has left.
+    They start in the same step, decode together without a decision in between (``repeated_plan``),
+    and use up the memory for their expected length together (section 3.3.2). A member that runs
+    longer takes blocks of the reserve; if there are none it pauses and joins another group.
     """
 
     members: tuple[Sequence, ...]
     """The responses, most urgent first."""
     num_blocks: tuple[int, ...]
-    """Blocks that each needs beyond its own."""
+    """Additional blocks that each needs."""
 
     @staticmethod
     def of(
@@ -205,10 +191,10 @@ class ResponseGroup(NamedTuple):
         length: Callable[[Sequence], int],
         needed: Callable[[Sequence], int],
     ) -> list["ResponseGroup"]:
-        """Return the groups of a queue, in the order of their first members.
+        """Return the groups of a queue in the order of their first members.
 
         length: returns the length by which a response is grouped.
-        needed: returns the blocks that a response needs beyond its own.
+        needed: returns the additional blocks that a response needs.
         """
         found: dict[int, list[Sequence]] = {}
         for seq in queue:
@@ -216,9 +202,9 @@ class ResponseGroup(NamedTuple):
         return [ResponseGroup(tuple(group), tuple(map(needed, group))) for group in found.values()]
 
     def split(self, num_free: int) -> tuple["ResponseGroup", "ResponseGroup"]:
-        """Return the first members, as many as ``num_free`` blocks hold, and the rest; either may
-        be empty. "If the KVC's available space cannot accommodate an entire group, the group is
-        split to fit" (section 3.3.1)."""
+        """Return the first members that fit into ``num_free`` blocks, and the rest: "If the KVC's
+        available space cannot accommodate an entire group, the group is split to fit" (section
+        3.3.1)."""
         num_fit = 0
         for num_blocks in self.num_blocks:
             num_free -= num_blocks
@@ -241,18 +227,18 @@ def by_urgency(strategy: Strategy) -> bool:
 def jct_target_s(seq: Sequence) -> float:
     """Return the target for the time from a request's arrival to its last token, seconds.
 
-    The paper sets it to SLO-scale x (t_p + t_g x l_g), with the mean times of a prompt and of a
-    token, and the response's length (section 4.1). The targets for TTFT and TPOT are these times
-    with their scale; the length is the predicted one.
+    In the paper this is SLO-scale x (t_p + t_g x l_g), with the mean times of a prompt and of a
+    token and the response's length (section 4.1). The TTFT and TPOT targets are these times with
+    their scale; the length is the predicted one.
     """
     return seq.request.slo.ttft_s + seq.tpot_s * seq.predicted_tokens
 
 
 def place(seq: Sequence, num_held: int, length: int, now: float) -> tuple[int, int, int, int]:
     """Return the sort key of a queued prompt or response: the deadline of the whole response, the
-    memory that it occupies, and its length (section 3.4). Overdue tasks go before all others.
+    memory that it occupies and its length (section 3.4). Overdue tasks come first.
 
-    num_held: tokens that its memory has room for.
+    num_held: tokens that its memory can hold.
     length: tokens of the prompt, or those still expected of the response.
     """
     left_s = seq.arrival_s + jct_target_s(seq) - now
@@ -261,18 +247,15 @@ def place(seq: Sequence, num_held: int, length: int, now: float) -> tuple[int, i
 
 
 def is_overdue(seq: Sequence, now: float) -> bool:
-    """Return whether a task has waited for twice its target, after which no other may pass it.
+    """Return whether a task has waited for twice its target, after which no other may overtake it.
 
-    The paper has no such bound; without one, a long task waits as long as shorter ones arrive.
+    The paper has no such bound, without which long tasks starve while shorter ones arrive.
     """
     return now - seq.arrival_s > OVERDUE_TTFTS * jct_target_s(seq)
 
 
 class ClosestFit:
-    """Tasks by size, to find the longest that fits by binary search (section 3.4).
-
-    tasks: size of each, and the task, in order.
-    """
+    """Pairs of size and task, to find the longest that fits by binary search (section 3.4)."""
 
     def __init__(self, tasks: Iterable[tuple[int, Sequence]]) -> None:
         entries = [(size, -index, seq) for index, (size, seq) in enumerate(tasks)]
@@ -281,8 +264,8 @@ class ClosestFit:
         self._seqs = [seq for _, _, seq in entries]
 
     def take(self, limit: int) -> Sequence | None:
-        """Remove and return the longest task of at most ``limit``, the first in order among equals;
-        None if there is none."""
+        """Remove and return the longest task of at most ``limit``, the first among equals; or
+        None."""
         index = bisect_right(self._sizes, limit) - 1
         if index < 0:
             return None

@@ -2,8 +2,7 @@
 
 The stages hold successive layers, and each works on a different micro-batch. A decode needs its
 token of the previous round, which has passed all stages by then. So the scheduler decides whole
-rounds: one lasts from a token of a response to the next, and all targets and predictions are for
-rounds.
+rounds, each as long as the gap between two tokens; all targets and predictions are for rounds.
 """
 
 from collections import Counter, deque
@@ -15,8 +14,7 @@ from macroserve.core.batch import Batch, BatchKind, BatchResult, HandedBack, Pre
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 
 LEAST_PIECE_TOKENS = 256
-"""Minimum tokens of the pieces into which prompts are cut, as each piece reads all weights of its
-stage."""
+"""Minimum tokens of a prompt's pieces, as each reads all weights of its stage."""
 
 
 def piece_tokens(num_tokens: int, num_stages: int) -> int:
@@ -35,23 +33,23 @@ class _Round:
 
     batch: Batch
     num_left: int
-    """Number of micro-batches still to be decided."""
+    """Micro-batches still to be decided."""
     decodes: tuple[str, ...]
     """Ids of the decodes in no micro-batch yet."""
     prompts: dict[str, Prefill]
     """The part of each prefill in no micro-batch yet, by request id."""
     num_in_flight: int = 0
-    """Number of micro-batches in flight."""
+    """Micro-batches in flight."""
     is_promised: bool = False
-    """Whether the scheduler has got ``prefilled``, ``emitted`` and ``cached``, the part of the
-    batch that the engine started, as in ``BatchResult``."""
+    """Whether the scheduler has received ``prefilled``, ``emitted`` and ``cached``, the started
+    part of the batch as in ``BatchResult``."""
     prefilled: Counter[str] = field(default_factory=Counter[str])
     emitted: dict[str, int] = field(default_factory=dict[str, int])
     cached: dict[str, int] = field(default_factory=dict[str, int])
     finished: list[str] = field(default_factory=list[str])
-    """Ids of the requests that ended, as for ``InstanceScheduler.settle``."""
+    """As for ``InstanceScheduler.settle``."""
     more: Counter[str] = field(default_factory=Counter[str])
-    """Tokens beyond the promised ones, as for ``InstanceScheduler.settle``."""
+    """As for ``InstanceScheduler.settle``."""
     ended_s: float = 0.0
     """When the last micro-batch ended, seconds."""
 
@@ -59,13 +57,11 @@ class _Round:
 class Rounds:
     """Adapter between an instance scheduler and an engine with several stages.
 
-    The engine calls its methods in place of the scheduler's, for micro-batches. Each of these has
-    an equal share of the decodes and of the prompts. A decode whose last token may be in flight, in
-    one of the previous micro-batches, is left to a later one, if need be of the next round: so
-    decodes that began together spread over the stages.
+    The engine calls its methods instead of the scheduler's, for micro-batches. Each micro-batch has
+    an equal share of the decodes and prompts. A decode whose last token may be in flight is left to
+    a later one, possibly of the next round, so that decodes that began together spread over stages.
 
     scheduler: decides the rounds; its limit on tokens is that of a round.
-    num_stages: stages of the pipeline.
     """
 
     def __init__(self, scheduler: InstanceScheduler, num_stages: int) -> None:
@@ -73,14 +69,14 @@ class Rounds:
         self._num_stages = num_stages
         self._current = _Round(Batch(BatchKind.IDLE), 0, (), {}, is_promised=True)
         self._in_flight: deque[_Round | None] = deque()
-        """The round of each micro-batch in flight; None for one after all work of its round."""
+        """Round of each micro-batch in flight; None for one after all work of its round."""
         self._recent: deque[set[str]] = deque(maxlen=num_stages - 1)
         """Ids of the requests that get a token from each of the last micro-batches."""
         self._ended: set[str] = set()
-        """Ids of the requests that have ended, not yet reported to the scheduler."""
+        """Ids of ended requests not yet reported to the scheduler."""
 
     def schedule(self, now: float) -> Batch:
-        """Return the next micro-batch; the first of a round has its preemptions and hand-backs."""
+        """Return the next micro-batch; the first of a round includes preemptions and hand-backs."""
         preempted, handed_back = tuple[str, ...](), tuple[HandedBack, ...]()
         if not self._current.num_left or not self._in_flight:
             self._close()
@@ -122,7 +118,7 @@ class Rounds:
             self._promise(current)
 
     def settle(self, finished: Iterable[str], more: Mapping[str, int], now: float) -> None:
-        """Take in the result of the oldest micro-batch in flight."""
+        """Apply the result of the oldest micro-batch in flight."""
         oldest = self._in_flight.popleft()
         if oldest is None:
             return
@@ -144,8 +140,7 @@ class Rounds:
         return tuple(chosen)
 
     def _next_prefills(self, current: _Round, num_decodes: int) -> tuple[Prefill, ...]:
-        """Take the prompts of the next micro-batch from the round, in order; the last micro-batch
-        gets the rest."""
+        """Take the prompts of the next micro-batch from the round; the last one gets the rest."""
         room = self._scheduler.config.max_batch_tokens // self._num_stages - num_decodes
         if current.num_left > 1:
             num_tokens = sum([prefill.num_tokens for prefill in current.batch.prefills])
@@ -172,7 +167,7 @@ class Rounds:
         return any(map(self._is_alive, chain(current.decodes, current.prompts)))
 
     def _close(self) -> None:
-        """End an unfinished round whose last requests have left, with everything in flight."""
+        """End an unfinished round whose last requests have left; nothing is in flight."""
         if not self._current.is_promised:
             self._promise(self._current)
             self._settle(self._current)

@@ -17,7 +17,7 @@ MAX_TARGETS = 16
 
 
 class Tally:
-    """Counts since the start, and the ids taken in since the last status."""
+    """Counts since the start, and ids admitted since the last status."""
 
     def __init__(self) -> None:
         self.num_statuses = 0
@@ -30,11 +30,10 @@ class Tally:
         self.admitted: list[str] = []
 
     def admit(self, request: Request) -> None:
-        """Record a request that the instance took in, by the id that its cell scheduler knows."""
+        """Record a request under its cell scheduler's id."""
         self.admitted.append(request.route_id or request.request_id)
 
     def end(self, request: Request, *, attained: bool) -> None:
-        """Count a request that has ended."""
         self.finished += 1
         self.attained += attained
         if request.slo_class != DEFAULT_CLASS:
@@ -43,18 +42,18 @@ class Tally:
 
 
 class PhaseRecord:
-    """Current phase: a row of batches of the same kind (EcoServe, section 3.2)."""
+    """Current phase: successive batches of the same kind (EcoServe, section 3.2)."""
 
     def __init__(self) -> None:
         self.current = Phase.IDLE
         self.since_s = 0.0
         """Start of the phase, seconds."""
         self.prefill_s = 0.0
-        """Predicted time of the prefills added since the last phase of decodes, or of all that wait
-        where prefills and decodes are mixed, seconds."""
+        """Predicted time of prefills added since the last decode phase, or of all waiting ones if
+        prefills and decodes are mixed, seconds."""
 
     def enter(self, kind: BatchKind, waiting_prefill_s: float, now: float) -> None:
-        """Take in that a batch starts while prompts of ``waiting_prefill_s`` wait."""
+        """Update the phase for a batch that starts while prompts of ``waiting_prefill_s`` wait."""
         phase = Phase(kind.value)
         if phase is not self.current:
             self.current, self.since_s = phase, now
@@ -77,10 +76,7 @@ def snapshot(
     *,
     draining: bool,
 ) -> InstanceStatus:
-    """Return the next status, and take the admitted ids out of ``tally``.
-
-    Requests with only their first token out save no TPOT yet and do not count in its mean.
-    """
+    """Return the next status, and clear the admitted ids of ``tally``."""
     decoding = running.decoding
     full_prefill_s = latency.prefill_s(config.max_batch_tokens)
     saved_mean_s = decoding.saved_tpot_mean_s(now)
@@ -95,7 +91,7 @@ def snapshot(
             ttft_s = seq.request.slo.ttft_s
             by_ttft[ttft_s] = by_ttft.get(ttft_s, 0.0) + left_s
         oldest_s = seq.arrival_s if oldest_s is None else min(oldest_s, seq.arrival_s)
-    # The shortest prefill: a batch reads all weights, however few its tokens.
+    # The shortest prefill: every batch reads all weights.
     one_batch_s = latency.prefill_s(1)
     prefill_s_per_token = full_prefill_s / config.max_batch_tokens
     step_s, predicted_step_s = step_times.means_s()
@@ -140,5 +136,5 @@ def snapshot(
 
 
 def _longest_first(prefills_s: dict[float, float]) -> tuple[tuple[float, float], ...]:
-    """Return (target, predicted time of its prefills) for the longest targets, in seconds."""
+    """Return pairs of target and predicted time of its prefills for the longest targets."""
     return tuple(sorted(prefills_s.items(), reverse=True)[:MAX_TARGETS])

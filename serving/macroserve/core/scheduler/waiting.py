@@ -12,11 +12,10 @@ from macroserve.core.strategy import Ordering, PromptKey, WaitingPrompt
 
 
 class SortedRequests:
-    """Sequences sorted by a key; among equal keys, the earlier added comes first.
+    """Sequences sorted by a key, then by order of addition.
 
-    ``keys``, ``costs_s``, ``starts_s``, ``ttfts_s`` and ``seqs`` are parallel. The arrays are flat,
-    since triage reads all of them in each iteration, and visiting the sequences would miss the
-    processor's caches.
+    ``keys``, ``costs_s``, ``starts_s``, ``ttfts_s`` and ``seqs`` are parallel. Flat arrays, because
+    triage reads all of them in each iteration, which is slow through the sequences.
     """
 
     __slots__ = ("costs_s", "keys", "seqs", "starts_s", "ttfts_s")
@@ -53,8 +52,6 @@ _KEYS: dict[Ordering, Callable[[Sequence], float]] = {
 
 
 class _Prefills:
-    """Number and total predicted time of prefills."""
-
     __slots__ = ("num", "seconds")
 
     def __init__(self) -> None:
@@ -71,20 +68,20 @@ class _Prefills:
 
 
 class WaitingQueue:
-    """Waiting requests in several orders, so that no iteration sorts, and sums over them."""
+    """Waiting requests in several orders, so that no iteration sorts, with sums over them."""
 
     def __init__(self, ordering: Ordering | PromptKey) -> None:
         self.by_arrival = SortedRequests()
-        """Requests that have not started, in order of arrival."""
+        """Requests that have not started, by arrival."""
         self.by_deadline = SortedRequests()
-        """The same requests in order of their deadlines."""
+        """The same requests by deadline."""
         self.resumed = SortedRequests()
-        """Requests that had started (preempted here, or begun on another instance). They go first,
-        since a reader may wait in mid-stream."""
+        """Requests preempted here or begun on another instance. They go first, as a reader may be
+        waiting in mid-stream."""
         self.num_tokens = 0
         """Tokens to prefill."""
         self.num_prompt_tokens = 0
-        """Prompt tokens, those in the prefix cache included."""
+        """Prompt tokens, including those in the prefix cache."""
         self.prefill_s = 0.0
         """Predicted time of the prefills, seconds."""
         self.cost_s = 0.0
@@ -150,20 +147,17 @@ class WaitingQueue:
         self.predicted_tokens -= seq.num_remaining
 
     def prefills_by_ttft(self) -> dict[float, float]:
-        """Return the predicted time of the prefills that have not started, by TTFT target, both in
-        seconds."""
+        """Return the predicted time of prefills that have not started, by TTFT target, seconds."""
         return {ttft_s: alike.seconds for ttft_s, alike in self._by_ttft.items()}
 
     def some(self, start: int, most: int) -> list[Sequence]:
-        """Return ``most`` requests from the ``start``-th on; requests that had started come
-        first."""
+        """Return up to ``most`` requests from index ``start``, resumed ones first."""
         num_resumed = len(self.resumed.seqs)
         found = self.resumed.seqs[start : start + most]
         first = max(0, start - num_resumed)
         return found + self.by_arrival.seqs[first : first + most - len(found)]
 
     def oldest(self) -> Sequence | None:
-        """Return the request that arrived first."""
         heads = [order.seqs[0] for order in (self.by_arrival, self.resumed) if order.seqs]
         return min(heads, key=lambda seq: seq.arrival_s, default=None)
 
@@ -183,8 +177,7 @@ class WaitingQueue:
         return min(chain(self._by_ttft, resumed), default=inf)
 
     def num_due_before(self, moment_s: float) -> int:
-        """Return the number of requests in ``by_deadline`` that are due before ``moment_s``: the
-        late ones, if that is now."""
+        """Return the number of requests in ``by_deadline`` that are due before ``moment_s``."""
         return bisect_left(self.by_deadline.keys, moment_s)
 
     def late(self, now: float) -> list[Sequence]:
@@ -194,8 +187,8 @@ class WaitingQueue:
     def by_response_ratio(self, now: float) -> Iterator[Sequence]:
         """Yield requests by wait / (cost x response tokens), largest first.
 
-        Smith's rule minimizes the mean wait for a token, but a long request may wait for ever; with
-        the wait as a factor the order is highest response ratio next (Hansen, 1971).
+        Smith's rule minimizes the mean wait for a token but starves long requests; with the wait as
+        a factor the order is highest response ratio next (Hansen, 1971).
         """
         worth = [
             ((seq.arrival_s - now) / (seq.cost_s * max(1, seq.predicted_tokens)), seq.ordinal, seq)

@@ -6,13 +6,12 @@ missed its targets is close to zero, so that it does not make others miss theirs
 A prefill iteration chooses among the waiting requests within the free memory, a decode iteration
 among the running ones within the whole pool. A running request cannot change its cache in place:
 the paper discards the cache and computes the other kind in a prefill iteration (section 5, end).
-The same happens to a request that a decode iteration leaves out, since its memory goes to those
-that run. So a decode iteration decides whose caches are kept, and the next prefill iteration
-chooses a kind for each of the others: keys and values come back as hidden states where memory is
-short. No request is left out and keeps its memory: all whose caches fit have a value.
+The same happens to a request that a decode iteration leaves out. So a decode iteration decides
+whose caches are kept, and the next prefill iteration chooses a kind for each of the others: keys
+and values come back as hidden states if memory is short.
 
-The paper counts no time for recomputing a cache, so that any gain would discard one. Here all
-requests lose that time, as they lose the time to rebuild keys and values in equation 5.
+The paper counts no time for recomputing a cache, so that any gain would discard one. Here that time
+is a loss to all requests, like the time to rebuild keys and values in equation 5.
 """
 
 from collections.abc import Iterable
@@ -32,7 +31,7 @@ def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Plan prefills or decodes, whichever have waited longer in total (section 5).
 
     Prefills are chosen by value per memory, and so are decodes when memory runs short.
-    Bound: none for a request that becomes late while memory is short; it is served when others end.
+    Bound: none for requests that become late while memory is short; they are served as others end.
     """
     if inputs.decoding and not _prompts_are_urgent(inputs):
         return _decode(inputs, admission, "decodes have waited longer")
@@ -43,12 +42,8 @@ def aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Plan decodes, and the chosen prompts up to the size of the chunk (section 6.7).
-
-    There is one type of iteration. Its decodes are those of a decode iteration of
-    ``aptserve_batch``; prompts begin in the remaining memory, and none begins in an iteration that
-    discards a cache.
-    """
+    """Plan the decodes of ``aptserve_batch`` and chosen prompts up to the size of the chunk
+    (section 6.7). Prompts begin in the remaining memory, unless a cache was discarded."""
     plan = _decode(inputs, admission, "decodes and a chunk of the chosen prompts")
     free = inputs.running.blocks.free
     chosen = {} if plan.preempted else chosen_prompts(inputs, admission, free)
@@ -58,11 +53,8 @@ def chunked_aptserve_batch(inputs: IterationInputs, admission: Admission) -> Pla
 
 
 def _prompts_are_urgent(inputs: IterationInputs) -> bool:
-    """Return whether prompts have waited longer than decodes, each in total.
-
-    Late ones count in full: the fallback of section 4.2 lowers the value of a request, not its
-    pending time.
-    """
+    """Return whether prompts have waited longer in total than decodes. Late ones count in full: the
+    fallback of section 4.2 lowers the value of a request, not its pending time."""
     prompts = [*inputs.waiting, *inputs.running.prefilling.values()]
     if not prompts:
         return False
@@ -74,11 +66,8 @@ def _prompts_are_urgent(inputs: IterationInputs) -> bool:
 def chosen_prompts(
     inputs: IterationInputs, admission: Admission, num_blocks: int
 ) -> dict[Sequence, CacheKind]:
-    """Choose the waiting requests to begin within ``num_blocks``, by value per memory.
-
-    A request that was just preempted waits for an iteration, although its hidden cache might fit,
-    and one without a slot for its adapter waits for that.
-    """
+    """Choose the waiting requests to begin within ``num_blocks``, by value per memory; not those
+    preempted in this iteration or without a slot for their adapter."""
     waiting = list(inputs.waiting)
     if inputs.preempted or inputs.config.max_adapters:
         fit = AdapterSlots(inputs).fit
@@ -96,10 +85,7 @@ def chosen_prompts(
 
 
 def _decode(inputs: IterationInputs, admission: Admission, reason: str) -> Plan:
-    """Plan the decodes whose caches are kept, or the begun prompts if there is none.
-
-    With a slot for each next token and no hidden states, all of them run at once.
-    """
+    """Plan the decodes whose caches are kept, or the begun prompts if there are none."""
     decoding = inputs.decoding
     left_out: list[Sequence] = []
     if decoding.short:
@@ -114,12 +100,11 @@ def _decode(inputs: IterationInputs, admission: Admission, reason: str) -> Plan:
 
 
 def _left_out(inputs: IterationInputs) -> list[Sequence]:
-    """Return the running requests that give up their caches, when the pool cannot hold the next
+    """Return the running requests that give up their caches when the pool cannot hold the next
     token of all of them.
 
-    A cache that is kept saves all requests the time to recompute it. Discarding one to make it
-    smaller saves less memory in this iteration than leaving the request out, and takes the same
-    time; so each request is only offered its present kind of cache.
+    Keeping a cache saves all requests the time to recompute it. Only the present kind of cache is
+    considered: computing the smaller kind takes as long and saves less memory than leaving out.
     """
     decoding, running, latency = inputs.decoding, inputs.running, inputs.latency
     since_s, patience_s = decoding.waits
@@ -142,12 +127,10 @@ def _left_out(inputs: IterationInputs) -> list[Sequence]:
 
 
 def _worth_keys_and_values(inputs: IterationInputs) -> list[Sequence]:
-    """Return the running request whose hidden states should be replaced by keys and values, if
-    any.
+    """Return the running request whose hidden states should be replaced by keys and values, if any.
 
-    Rebuilding them in each remaining step has to take longer than computing them once, and memory
-    has to suffice for all expected tokens, so that it does not run short again. Waiting requests
-    would take that memory, so the queue has to be empty.
+    Rebuilding them in each remaining step must take longer than computing them once, and the memory
+    must suffice for all expected tokens. (The caller checks that no waiting request needs it.)
     """
     running, latency = inputs.running, inputs.latency
     free = running.blocks.free - running.blocks.mean_blocks_for(running.num_remaining)
@@ -174,8 +157,7 @@ def _recompute_s(seq: Sequence, inputs: IterationInputs) -> float:
 def _with_fallback(
     worths: list[float], is_late: Iterable[bool], inputs: IterationInputs
 ) -> list[float]:
-    """Return the values, those of late requests lowered by the decay factor, to nearly nothing by
-    default (sections 4.2 and 6.6)."""
+    """Return the values, for late requests times the decay factor (sections 4.2 and 6.6)."""
     late_value = max(inputs.config.tuning.late_value, NEXT_TO_NOTHING)
     return [late_value * w if late else w for w, late in zip(worths, is_late, strict=True)]
 
@@ -187,39 +169,38 @@ class KnapsackItems(NamedTuple):
     """Requests that may be chosen, as parallel lists."""
 
     values: list[float]
-    """Value gained if the request runs with a KV cache, seconds."""
+    """Value of running the request with a KV cache, seconds."""
     kv_blocks: list[int]
     """Blocks of its KV cache, at least one."""
     hidden_blocks: list[int]
-    """Blocks of its hidden cache, which is chosen only if it is smaller."""
+    """Blocks of its hidden cache."""
 
 
 def choose(items: KnapsackItems, num_blocks: int, penalty: float) -> dict[int, CacheKind]:
-    """Return the indices of the items with the largest summed value within ``num_blocks``, and the
-    cache of each (section 5, definition 1).
+    """Return the indices of items with nearly the largest total value within ``num_blocks``, and
+    the cache of each (section 5, definition 1).
 
     This is a 0-1 knapsack in which each item comes in two sizes: its KV cache, or the hidden cache
     of about half that size, which costs all requests the time to rebuild keys and values from it.
 
     penalty: value lost for each block of KV that is not kept (equation 8).
 
-    The result is the better of two: the greedy one, which spends memory where a block gains most,
-    and the most valuable single request, plus others that still fit. It reaches at least half of
-    the optimum. O(n log n), on plain lists: compiled, they are faster than arrays for any number of
-    items.
+    The result is the better of the greedy choice by gain per block and the most valuable single
+    request plus others that still fit, which is at least half of the optimum. O(n log n), on plain
+    lists: compiled, they are faster than arrays for any number of items.
     """
     # Memory is spent on an item's first cache, or to upgrade its hidden cache to a KV cache. An
     # offer is the index of an item for a KV cache, or its complement for a hidden one.
     offers: list[int] = []
-    gains: list[float] = []  # of each block of an offer
-    least = num_blocks + 1  # No offer needs less.
+    gains: list[float] = []  # per block
+    least = num_blocks + 1  # no offer needs less
     alone, most_alone = -1, 0.0
     for index, value in enumerate(items.values):
         whole, half = items.kv_blocks[index], items.hidden_blocks[index]
         fits = whole <= num_blocks
         hidden_value = value - penalty * whole
-        # An item whose hidden cache gains less per block than its KV cache is offered a KV
-        # cache alone, unless that exceeds all memory.
+        # A hidden cache that gains less per block than the KV cache is offered only if the KV
+        # cache exceeds all memory.
         if (
             half <= num_blocks
             and half < whole
@@ -263,8 +244,8 @@ def choose(items: KnapsackItems, num_blocks: int, penalty: float) -> dict[int, C
 def _greedy(
     items: KnapsackItems, offers: list[int], gains: list[float], num_blocks: int, least: int
 ) -> dict[int, CacheKind]:
-    """Take the offers with the most gain per block, the earlier ones first among equals, until
-    fewer blocks are free than the smallest offer needs (``least``)."""
+    """Take the offers with the most gain per block until fewer blocks are free than the smallest
+    offer needs (``least``)."""
     chosen: dict[int, CacheKind] = {}
     free = num_blocks
     for place in sorted(range(len(gains)), key=gains.__getitem__, reverse=True):

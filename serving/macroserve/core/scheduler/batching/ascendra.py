@@ -1,5 +1,4 @@
-"""Ascendra's batches: decodes with out-of-order prefills on LP instances, prefills first on HP
-instances."""
+"""Ascendra's batches: decodes with out-of-order prefills on LP, prefills first on HP instances."""
 
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
@@ -10,9 +9,9 @@ from macroserve.core.status import Pool
 def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Plan decodes, then prefills by value on an LP instance; prefills, then decodes on HP.
 
-    Bound: where the decodes of an LP instance leave no time, prompts get a whole batch once they
-    are starved. Decodes of an HP instance wait until seats or memory for prefills run out; if the
-    prefills leave no room for all of them, those with the least saved TPOT go first.
+    Bound: if the decodes of an LP instance leave no time, starved prompts get a whole batch.
+    Decodes of an HP instance wait until seats or memory for prefills run out; if there is no room
+    for all of them, those with the least saved TPOT go first.
     """
     if inputs.config.pool is Pool.LP:
         return _lp_batch(inputs, admission)
@@ -23,10 +22,7 @@ def ascendra_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Plan all decodes, and prefills within the budgets of Algorithm 1: time (C), memory (M) and
-    tokens (N).
-
-    The last prefill is cut to the budget, since a long prompt would never fit as a whole.
-    """
+    tokens (N). The last prefill is cut, since a long prompt would never fit as a whole."""
     decodes = tuple(inputs.decoding)
     num_tokens = inputs.config.max_batch_tokens - inputs.tokens_of(len(decodes))
     if decodes and not inputs.starved:
@@ -45,12 +41,8 @@ def _lp_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _longest_step_s(inputs: IterationInputs) -> float:
-    """Return the longest predicted step that keeps the decodes' tightest target between two tokens
-    in nine of ten cases, seconds.
-
-    The paper's target is a mean (section 8.2). A step planned to take exactly that time would miss
-    it half of the time.
-    """
+    """Return the longest predicted step that keeps the decodes' tightest target in nine of ten
+    cases, seconds: a step planned to take exactly that time would miss it half of the time."""
     decoding = inputs.decoding
     per_token_s = decoding.min_tpot_s * decoding.speculation.emitted
     return min(per_token_s, decoding.min_tbt_s) / inputs.latency.error_factor
@@ -59,9 +51,9 @@ def _longest_step_s(inputs: IterationInputs) -> float:
 def prefills_first(
     inputs: IterationInputs, picks: list[Pick], resumes: tuple[Resume, ...] = ()
 ) -> Plan:
-    """Return the plan of an HP instance: the prefills, and as many decodes as find room.
+    """Return the plan of an HP instance: the prefills, and decodes in the remaining room.
 
-    resumes: paused responses that may continue; they do if the batch has room for all decodes.
+    resumes: paused responses, which continue if the batch has room for all decodes.
     """
     room = inputs.config.max_batch_tokens - sum(pick.num_tokens for pick in picks)
     decodes = inputs.decodes_with(resumes)
@@ -73,8 +65,8 @@ def prefills_first(
 
 
 def _held_back_blocks(inputs: IterationInputs) -> int:
-    """Return the blocks kept for running responses by their predicted lengths, up to a share: the
-    elastic batch size of section 6.2."""
+    """Return the blocks kept for the predicted lengths of running responses, up to a share of all
+    (elastic batch size, section 6.2)."""
     expected = inputs.running.num_remaining
     blocks, share = inputs.running.blocks, inputs.config.tuning.hp_free_share
     return min(blocks.mean_blocks_for(expected), int(share * blocks.num_blocks))

@@ -5,9 +5,9 @@ from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 
 def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Plan whole prompts up to the token budget, or decodes if no prompt can be prefilled.
+    """Plan whole prompts up to the token budget, or decodes if no prompt can be prefilled: vLLM's
+    schedule before chunked prefill, which the papers measured.
 
-    The papers measured vLLM with this schedule, its default before chunked prefill.
     Bound: each prompt takes a seat, so decodes wait for ``max_num_seqs`` prompts at most.
     """
     if picks := admission.pick(inputs.config.max_batch_tokens, whole=True):
@@ -18,11 +18,10 @@ def prefill_first_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 def mixed_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Plan all decodes, and prompts that fill the rest of the batch (vLLM's V1 scheduler).
 
-    vLLM schedules running requests in order of entry, then waiting ones. Only the last to enter can
-    have a begun prompt, so the decodes come first there as well.
-    Bound: decodes never wait, but while prompts arrive each of their steps takes as long as a batch
-    of ``max_batch_tokens``. A begun prompt always continues, since it has a seat and the decodes
-    are fewer than the seats.
+    vLLM schedules running requests in order of entry, of which only the last can have a begun
+    prompt, so decodes come first there as well.
+    Bound: decodes never wait, but while prompts arrive each step takes as long as a batch of
+    ``max_batch_tokens``. A begun prompt always continues.
     """
     return _filled(inputs.config.max_batch_tokens, inputs, admission)
 

@@ -1,8 +1,7 @@
-"""EconoServe's batches: memory is filled with responses, compute with prompts (section 3).
+"""EconoServe's batches: responses fill the memory, prompts the compute (section 3).
 
-Prompts wait for their prefill. Responses with a computed prompt wait for their own memory, reserved
-at once for the whole expected length. While a response fills its memory, the unused part may be
-lent to another that ends earlier (KV pipelining).
+After its prefill, a response waits for its own memory, reserved at once for the whole expected
+length. The unused part may be lent to another response that ends earlier (KV pipelining).
 """
 
 from itertools import islice
@@ -29,8 +28,8 @@ MAX_SORTED = 256
 def econoserve_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Plan all responses that have memory, and prompts up to the target forward size.
 
-    Bound: no response and no prompt passes one that has waited twice its target (``is_overdue``),
-    so that it begins once enough others have ended.
+    Bound: nothing overtakes a response or prompt that has waited twice its target
+    (``is_overdue``), so that it begins once enough others have ended.
     """
     resumes = granted(inputs)
     decodes = inputs.decodes_with(resumes)
@@ -54,9 +53,8 @@ def _is_repeatable(
 ) -> bool:
     """Return whether no prompt and no response could begin in later steps either.
 
-    A response that no lender has room for finds none later, as lenders only fill their memory. With
-    a prefix cache, the cached part of a prompt may change, so the plan is repeatable only if no
-    prompt was considered.
+    Lenders only fill their memory, so a response without a lender finds none later. With a prefix
+    cache, hits may change, so the plan is repeatable only if no prompt was considered.
     """
     running = inputs.running
     if picks or resumes or not inputs.decoding:
@@ -77,11 +75,10 @@ def _is_repeatable(
 def _prompts(
     inputs: IterationInputs, admission: Admission, num_tokens: int, num_blocks: int
 ) -> dict[Sequence, CacheKind]:
-    """Return the prompts to begin, in the order of section 3.4.
+    """Return the prompts to begin, in the order of section 3.4, except those just preempted.
 
-    Begun prompts go first. The others have to fit the rest of ``num_tokens`` and ``num_blocks``;
-    where nothing is left, all are returned in order, in case a begun prompt cannot continue. A
-    request that was just preempted waits for an iteration.
+    They must fit the tokens and blocks that begun prompts leave; if nothing is left, all are
+    returned in order, in case a begun prompt cannot continue.
     """
     begun = inputs.running.prefilling.values()
     num_tokens -= sum([seq.num_to_prefill for seq in begun])
@@ -89,7 +86,7 @@ def _prompts(
     fit = (seq for seq in inputs.waiting if seq not in preempted and slots.fit(seq))
     first = list(islice(fit, len(inputs.waiting.resumed) + MAX_SORTED))
     if by_urgency(inputs.config.strategy):
-        # Requests whose reader has seen a token go first, as everywhere.
+        # Requests whose reader has seen a token go first, as in all strategies.
         first.sort(
             key=lambda seq: (not seq.is_streaming, place(seq, 0, seq.num_prompt, inputs.now))
         )
@@ -105,10 +102,10 @@ def _closest(
     num_tokens: int,
     num_blocks: int,
 ) -> list[Sequence]:
-    """Return prompts of the queue, in order while they fit, and then the longest that fit.
+    """Return prompts of the queue in order while they fit, then the longest that fit.
 
-    The first that is too long for the tokens left is cut, and becomes the last of the batch.
-    Prompts that fit whole go before it, unless it is the first of all.
+    The first one too long for the tokens left is cut and becomes the last of the batch, after
+    prompts that fit whole, unless it is the first of all.
     """
     chosen: list[Sequence] = []
     cut: Sequence | None = None

@@ -1,4 +1,4 @@
-"""EcoServe's batches: alternating phases of prefills and of decodes (section 3.2)."""
+"""EcoServe's batches: alternating phases of prefills and decodes (section 3.2)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,8 +21,8 @@ def alternate(
     pick: returns prefills of at most the given number of tokens.
     resumes: paused responses that may continue in a decode phase.
 
-    As in the paper, TPOT counts from the switch to decode: sequences with only their first token
-    out save nothing yet, and their clock starts with their first decode batch.
+    As in the paper, TPOT counts from the switch to decode: the clock of a sequence with only its
+    first token out starts with its first decode batch.
     """
     config = inputs.config
     picks = pick(config.max_batch_tokens)
@@ -53,8 +53,8 @@ def alternate(
 
 
 def _longest_phase_s(inputs: IterationInputs) -> float:
-    """Return the longest prefill phase, seconds: the tightest TTFT target of the responses that
-    wait for its end, since that wait is part of TTFT (section 3.2)."""
+    """Return the longest prefill phase, seconds: the tightest TTFT target of the responses waiting
+    for its end, which counts towards TTFT (section 3.2)."""
     paused = [seq.request.slo.ttft_s for seq in inputs.running.paused.values()]
     return min([inputs.decoding.min_ttft_s, *paused])
 
@@ -73,15 +73,14 @@ def _within(
 def next_phase(
     current: Phase, *, can_prefill: bool, can_decode: bool, paid: bool, overdue: bool, spent: bool
 ) -> tuple[Phase, str]:
-    """Return the phase of the next batch and the reason: temporal disaggregation (EcoServe, section
-    3.2).
+    """Return the phase of the next batch and the reason (temporal disaggregation, section 3.2).
 
     paid: whether saved TPOT covers a prefill batch.
     overdue: whether the oldest prompt has waited too long.
-    spent: whether the prefill phase has reached its longest time.
+    spent: whether the prefill phase has reached its maximum duration.
 
-    Bounds: an overdue prompt waits for one decode batch at most, and then for those ahead of it; a
-    decode waits for one prefill phase at most.
+    Bounds: an overdue prompt waits for at most one decode batch and then for those ahead of it; a
+    decode waits for at most one prefill phase.
     """
     if not can_prefill:
         return (Phase.DECODE, "nothing to prefill") if can_decode else (Phase.IDLE, "no work")

@@ -2,12 +2,12 @@
 
 - EcoServe: an LP instance alternates prefill and decode phases, paid for by saved TPOT.
 - Ascendra: HP instances take the requests that LP instances would serve late, and prefill first.
-- Apt-Serve: value and memory choose the requests to begin on an LP instance, and their caches.
-- EconoServe: a response waits for memory for its expected length, and lends the unused part.
+- Apt-Serve: requests to begin on an LP instance, and their caches, are chosen by value per memory.
+- EconoServe: a response waits for memory for its expected length and lends the unused part.
 
-Where two rules exclude each other, one gives way. Responses have their own memory, so Apt-Serve's
-decode iteration leaves none out. Phases do not mix, so an LP instance has neither EconoServe's
-forward size nor Ascendra's time budget.
+If two rules conflict, one gives way. Responses have their own memory, so Apt-Serve's decode
+iteration leaves none out. Phases do not mix, so an LP instance has neither EconoServe's forward
+size nor Ascendra's time budget.
 """
 
 from functools import partial
@@ -25,8 +25,8 @@ from macroserve.core.status import Pool
 def macro_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     """Plan a phase on an LP instance; prefills, then decodes on an HP instance.
 
-    Bound: as for ``ecoserve_batch`` and ``econoserve_batch``; the prompts of late requests are the
-    last to begin while memory is short.
+    Bound: as for ``ecoserve_batch`` and ``econoserve_batch``; while memory is short, late requests
+    begin last.
     """
     resumes = tuple(granted(inputs))
     num_taken = taken_blocks(inputs, resumes)

@@ -1,12 +1,11 @@
 """The unified strategy's batches: decodes, and as much prefill as their targets allow.
 
 A mixed step reads the weights once for both. Its time limit follows from the time that the decodes
-have saved, or are nearly sure to save: TPOT is a mean, so saved time can be spent and lost time
-made up. A long prompt continues in long pieces. The order of the prompts takes care of deadlines,
-triage and aging.
+have saved or are nearly sure to save: TPOT is a mean, so saved time can be spent and lost time made
+up. Deadlines, triage and aging are a matter of the order of prompts.
 
 A step is planned to keep its limit in nine of ten cases, by the errors of recent predictions
-(``latency.StepError``): a response that meets its target in the mean misses it half of the time.
+(``latency.StepError``): planned without margin, it would exceed it half of the time.
 """
 
 from math import ceil, inf
@@ -16,60 +15,59 @@ from macroserve.core.scheduler.config import MIN_CHUNK_TOKENS
 from macroserve.core.scheduler.iteration import IterationInputs, Plan
 
 STEP_TARGET = 0.8
-"""Share of the TPOT target that a step takes while nothing is saved: short responses have no time
-to make up for a slow step."""
+"""Step time as a share of the TPOT target while nothing is saved: short responses have no time to
+make up for a slow step."""
 
 EVEN_RISE, EVEN_STEP = 0.2, 0.95
-"""Shares of the TPOT target: if decodes alone take most of STEP_TARGET, prompts may make a step
-longer by EVEN_RISE, up to EVEN_STEP. Then steps are even, and no request has a slow one."""
+"""Shares of the TPOT target: if decodes alone take most of STEP_TARGET, prompts may lengthen a step
+by EVEN_RISE, up to EVEN_STEP. Then steps are even, and no request has a slow one."""
 
 SAVED_SHARE = 0.25
-"""Largest share of the spendable time used in one step. In the long run a step takes the whole
+"""Maximum share of the spendable time used in one step. In the long run a step takes the whole
 target, with four fifths of it saved, or less if steps are even."""
 
 MAX_STEP_TPOTS = 4.0
-"""Longest step, in TPOT targets, regardless of the time saved."""
+"""Maximum step time in TPOT targets, regardless of the time saved."""
 
 TBT_SHARE = 0.7
-"""Longest predicted step, as a share of the target for the time between two tokens. 99 of 100 steps
-have to meet the target, and some take longer than predicted: with a tenth more, engines with poor
-predictions lose half of their requests, and with a tenth less, those with good ones lose a tenth.
-"""
+"""Maximum predicted step time as a share of the TBT target, which 99 of 100 steps must meet. With a
+tenth more, engines with poor predictions lose half of their requests; with a tenth less, those with
+good ones lose a tenth."""
 
 SPENDING_SHARE = 0.02
-"""Share of the decodes that may have less time to spend than is assumed."""
+"""Share of decodes that may have less time to spend than assumed."""
 
 MIN_PIECE_TOKENS = 32
-"""Minimum tokens with which a prompt begins. With a smaller piece it would take a seat and be late
-if the next step has no time for the rest."""
+"""Minimum first piece of a prompt, tokens. A smaller one would take a seat and be late if the next
+step has no time for the rest."""
 
 MIN_PIECE_SHARE = 0.125
-"""Minimum tokens of a piece, relative to the computed tokens of its prompt: kernels run at half
-speed on short pieces with a long context. With 0.25, long prompts gain no more, and shorter ones
-wait longer on engines without that effect."""
+"""Minimum piece relative to the computed tokens of its prompt: kernels run at half speed on short
+pieces with a long context. With 0.25, long prompts gain no more, and shorter ones wait longer on
+engines without that effect."""
 
 MAX_SAVING_DECODE = 0.5
-"""Share of the TPOT target up to which steps of decodes alone save time for a longer piece; above,
-they would save too slowly."""
+"""Maximum time of decodes alone, as a share of the TPOT target, at which steps without prefill save
+time for a longer piece; above it they would save too slowly."""
 
 GROWTH_SHARE = 0.1
-"""Share kept free of the memory that running responses are still expected to take. With none, more
+"""Part kept free of the memory that running responses are expected to grow by. Without it, more
 requests begin than can end, and some lose their cache half way; with more, seats stay empty."""
 
 PATIENT_SHARE = 0.1
-"""Share of the tightest recent TTFT target up to which prompts with longer targets lengthen a step:
-a request that arrives during a step waits for its end. With less, the tightest class attains more,
+"""Maximum step time with prompts of longer targets, as a share of the tightest recent TTFT target:
+a request that arrives during a step waits for its end. With less, the tightest class attains more
 and the others much less."""
 
 PATIENT_STEPS = 2.0
-"""Longest step with such prompts, relative to its decodes alone, if that is longer: they get at
-least half of the time, regardless of the tightest target."""
+"""The same relative to decodes alone, if that is longer: such prompts get at least half of the
+time, regardless of the tightest target."""
 
 
 def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
-    """Plan the decodes whose turn it is, and the prefill that their saved time pays for.
+    """Plan the decodes that do not rest, and the prefill that their saved time pays for.
 
-    Bound: if it never pays, prompts get a whole batch once they are starved.
+    Bound: if it never pays, starved prompts get a whole batch.
     """
     decodes, limit = inputs.turn.ids, inputs.config.max_batch_tokens
     if not decodes:
@@ -82,7 +80,7 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
     if inputs.starved:
         return Plan(admission.pick(left), decodes, "prompts have waited too long")
     speculation, error = inputs.decoding.speculation, inputs.latency.error_factor
-    # A step gives each decode this many tokens.
+    # A step emits several tokens per decode if the engine speculates.
     target_s = inputs.decoding.min_tpot_s * speculation.emitted
     even_s = min(error * inputs.decode_s + EVEN_RISE * target_s, EVEN_STEP * target_s)
     budget_s = max(STEP_TARGET * target_s, even_s) + SAVED_SHARE * _spendable_s(inputs, target_s)
@@ -105,15 +103,14 @@ def unified_batch(inputs: IterationInputs, admission: Admission) -> Plan:
 
 
 def _least_piece(inputs: IterationInputs) -> float:
-    """Return the minimum tokens of prefill that are worth a step, given the begun prompts."""
+    """Return the minimum prefill tokens that are worth a step, given the begun prompts."""
     begun = inputs.running.prefilling.values()
     pieces = [min(MIN_PIECE_SHARE * seq.num_computed, seq.num_to_prefill) for seq in begun]
     return max(pieces, default=0.0)
 
 
 def _patient_tokens(inputs: IterationInputs) -> int:
-    """Return the maximum tokens of a step for prompts with a longer TTFT target than another recent
-    request."""
+    """Return the maximum tokens per step for prompts without the tightest recent TTFT target."""
     longest_s = PATIENT_SHARE * inputs.inflow.min_ttft_s(inputs.now) / inputs.latency.error_factor
     alone_s = max(inputs.decode_s, inputs.latency.prefill_s(1))
     within = inputs.prefill_tokens_within(max(longest_s, PATIENT_STEPS * alone_s))
@@ -121,8 +118,7 @@ def _patient_tokens(inputs: IterationInputs) -> int:
 
 
 def _spendable_s(inputs: IterationInputs, target_s: float) -> float:
-    """Return the time that the decodes can spend, seconds, bounded by the most that one step may
-    use."""
+    """Return the time that the decodes can spend, seconds, up to the most that one step may use."""
     error = inputs.latency.error_factor
     return inputs.decoding.spendable_s(
         SPENDING_SHARE,
