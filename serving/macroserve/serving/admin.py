@@ -1,9 +1,9 @@
-"""The admin API: how the deployment stands, and orders to its cells.
+"""The admin API: reports of the deployment's cells, and orders to them.
 
 ``GET /admin/v1/report``, ``POST /admin/v1/migrate`` and
-``POST /admin/v1/cells/{cell}/{adopt,release,pool,drain}``, each with the admin token or, so that it
-does not travel, with an access token that follows from it. ``macroserve status`` asks an ingress
-for it, the operator the head.
+``POST /admin/v1/cells/{cell}/{adopt,release,pool,drain}``, with the admin token or with an access
+token derived from it, which keeps the admin token off the network. ``macroserve status`` calls it
+on an ingress, the operator on the head.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from macroserve.serving.security.calls import admission, to
 log = get_logger(__name__)
 
 ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=3)
-"""Time for a cell's report on itself: well under what the operator gives the head for all."""
+"""Time-out of one cell's report, well below the operator's time-out for all of them."""
 ORDER_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CELL_ORDERS = ("adopt", "release", "pool", "drain")
 
 
 class OrderError(Exception):
-    """A cell did not carry out an order; the status is HTTP's."""
+    """An order that was not carried out, with the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,11 +43,11 @@ class OrderError(Exception):
 
 
 class AdminApi:
-    """The admin API answers for all cells of a deployment.
+    """The admin API for all cells of a deployment.
 
-    discover: returns the cells by name, each with the base URL of its scheduler.
+    discover: returns the base URLs of the cell schedulers, by cell.
     http: a session of ``calls.session``.
-    token: returns the present admin token, which is never empty.
+    token: returns the current admin token, which is never empty.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AdminApi:
         return admission(ring, headers, [Audience(Purpose.ADMIN)]) is not None
 
     def guarded(self, handler):
-        """Let ``handler`` answer only with the admin token, and give errors their HTTP status."""
+        """Require the admin token for ``handler``, and answer its errors with an HTTP status."""
 
         async def guarded(request: Request) -> Response:
             if not self._allows(request.headers):
@@ -96,8 +96,7 @@ class AdminApi:
         return JSONResponse({"cells": await self.cells()})
 
     async def cells(self) -> list[Any]:
-        """Return the reports of the cells, as plain data, by name; a cell that does not answer is
-        left out."""
+        """Return the reports of the cells that answer, as plain data, sorted by name."""
         urls = sorted((await self._discover()).items())
         reports = await asyncio.gather(*(self._cell_report(cell, url) for cell, url in urls))
         return [report for report in reports if report is not None]
@@ -119,10 +118,8 @@ class AdminApi:
         return JSONResponse(await self._send(request.path_params["cell"], order, body))
 
     async def _migrate(self, request: Request) -> Response:
-        """Move a handle: out of one cell, into another; back where it was if that fails.
-
-        Streams of the instance do not notice (EcoServe, section 3.4.2: InstanceHandler).
-        """
+        """Move an instance to another cell, or back if that fails. Its streams are not interrupted
+        (EcoServe, section 3.4.2: InstanceHandler)."""
         order = msgspec.json.decode(await request.body(), type=MigrateOrder)
         started = time.perf_counter()
         released = await self._send(

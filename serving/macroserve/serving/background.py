@@ -1,4 +1,4 @@
-"""Background tasks of a server, whose failure is a fault of that server."""
+"""Background tasks of a server."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,25 +8,21 @@ from macroserve.serving.causes import cause_of
 
 
 class BackgroundTasks:
-    """Background tasks run until they are stopped.
-
-    The server's watcher (a probe, Ray Serve, the pod's own loop) asks for the fault and ends the
-    process when there is one.
-    """
+    """Tasks whose failure is a fault of their server: its watcher (a probe, Ray Serve, the pod's
+    own loop) then ends the process."""
 
     def __init__(self) -> None:
         self._endless: list[asyncio.Task[None]] = []
         self._finite: list[asyncio.Task[None]] = []
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, None], may_end: bool = False) -> None:
-        """Start a task. The name completes "the task that ... has ended"; a task that may end is
-        at fault only when it fails."""
+        """Start a task. Its end counts as a fault even without an error, unless it ``may_end``."""
         task = asyncio.create_task(coroutine, name=name)
         (self._finite if may_end else self._endless).append(task)
 
     @property
     def fault(self) -> str | None:
-        """Name the task that has ended or failed, and its cause; None while all are well."""
+        """Return which task has ended or failed and why; None while all are running."""
         for task in (*self._endless, *self._finite):
             if not task.done() or task.cancelled():
                 continue
@@ -42,7 +38,7 @@ class BackgroundTasks:
             raise RuntimeError(fault)
 
     def cancel(self) -> None:
-        """Have the tasks end, without waiting for it."""
+        """Cancel the tasks without waiting for their ends."""
         for task in (*self._endless, *self._finite):
             task.cancel()
 

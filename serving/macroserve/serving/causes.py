@@ -1,4 +1,4 @@
-"""Causes of failures, as one sentence for people: no traces, no colors, no line breaks."""
+"""Causes of failures in one sentence, without tracebacks, colors and line breaks."""
 
 import re
 
@@ -6,29 +6,29 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 MAX_CHARS = 1000
-"""Kubernetes takes a termination message of 4096 bytes."""
+"""Kubernetes cuts a termination message at 4096 bytes."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 _RAISED = re.compile(r"^(?:[\w]+\.)*(\w*(?:Error|Exception|Exit|Interrupt)): ?", re.MULTILINE)
-"""Where a printed trace names what was raised."""
+"""Line of a printed traceback that names the exception."""
 _VALIDATION = re.compile(r"\d+ validation errors? for \S+\s+(.*)", re.DOTALL)
 _VALIDATION_NOISE = re.compile(
     r"\s*\[type=\w+, input_value=.*?, input_type=\w+\]|\s*For further information visit \S+",
     re.DOTALL,
 )
 _PLAIN = frozenset({"Exception", "OSError", "RuntimeError", "ValueError", "ValidationError"})
-"""Names that tell nothing which the message does not."""
+"""Names that add nothing to the message."""
 
 
 def cause_of(error: BaseException | None) -> str:
-    """Return the first cause as a sentence: inside Ray's errors, exception groups and validation
+    """Return the cause as a sentence, unwrapping Ray's errors, exception groups and validation
     errors."""
     match error:
         case None:
             return "the cause is not known"
         case BaseExceptionGroup():
             return cause_of(error.exceptions[0])
-        # Ray's errors hold what failed in another process. Emulated instances do without Ray.
+        # Ray's errors wrap one from another process; Ray is not imported for emulated instances.
         case _ if isinstance(cause := getattr(error, "cause", None), BaseException):
             return cause_of(cause)
         case ValidationError():
@@ -44,13 +44,13 @@ def cause_of(error: BaseException | None) -> str:
     sentence = one_line(text)
     if not sentence:
         return name
-    # Ray's own errors hold a whole trace, of which the end is told.
+    # Ray's own errors contain a whole traceback, of which one_line keeps the last line.
     plain = name in _PLAIN or name.startswith("Ray") or " " in sentence
     return sentence if plain else f"{name}: {sentence}"
 
 
 def one_line(text: str) -> str:
-    """Return the message in ``text`` as one line: of a trace, that of the exception at its end."""
+    """Return ``text`` as one line; for a traceback, its last line."""
     text = _ESCAPE.sub("", text)
     if "Traceback (most recent call last)" in text or "\n  File " in text:
         for raised in reversed(list(_RAISED.finditer(text))):

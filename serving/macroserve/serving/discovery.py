@@ -1,7 +1,7 @@
-"""Discover the running instances, so that a part that (re)starts learns which of them are its own.
+"""Discovery of the running instances and the cells that they belong to, after a restart.
 
-Only the instances know which cell holds them. On Kubernetes they are found by DNS, on one machine
-by what they are registered with (``ray.instances``).
+Only an instance itself knows its cell. On Kubernetes instances are found by DNS, on one machine in
+a registry (``ray.instances``).
 """
 
 import asyncio
@@ -29,16 +29,16 @@ ANSWER_TIMEOUT_S = 2.0
 
 
 class InstanceDiscovery(Protocol):
-    """A discovery of instances is plain data, which can go to another process."""
+    """A way to find instances, as plain data that can be sent to another process."""
 
     async def find(self) -> list[InstanceIdentity]:
-        """Return the identities of all instances that serve."""
+        """Return the identities of all instances that answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DnsInstances:
-    """The instances listen at the addresses of names, such as a headless Service's."""
+    """Instances behind DNS names, such as that of a headless Service."""
 
     services: tuple[str, ...]
     """``host:port`` each."""
@@ -52,8 +52,7 @@ class DnsInstances:
 
 
 async def _resolve(service: str) -> list[tuple[str, int]]:
-    """Resolve a name into hosts and ports; none where the name does not resolve, as a Service's
-    without pods."""
+    """Resolve a name to hosts and ports; none if it does not resolve (a Service without pods)."""
     host, _, port = service.rpartition(":")
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
@@ -67,8 +66,7 @@ async def _resolve(service: str) -> list[tuple[str, int]]:
 
 
 async def identities(urls: Iterable[str], keys: KeySource) -> list[InstanceIdentity]:
-    """Ask the control servers at base URLs for the identities of their instances; return those of
-    the instances that answer."""
+    """Return the identities of the instances whose control servers, given by base URL, answer."""
     headers = to(Audience(Purpose.CONTROL))
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     async with session(LiveKeys(keys), timeout=timeout) as http:

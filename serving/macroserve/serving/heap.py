@@ -1,19 +1,19 @@
-"""The heap of a server's process: what it gives back, and what is collected."""
+"""Settings of a server process's heap and garbage collector."""
 
 import ctypes
 import gc
 
 M_MMAP_THRESHOLD = -3
 MAPPED_BYTES = 1 << 18
-"""Large enough that usual requests stay on the heap, whose blocks cost no system call."""
+"""Large enough that usual requests stay on the heap, which costs no system call."""
 
 
 def return_large_blocks() -> None:
-    """Have glibc give every freed block of MAPPED_BYTES or more back to the system.
+    """Make glibc return every freed block of MAPPED_BYTES or more to the system.
 
-    By default it does so up to the size of the largest block freed so far, 32 MiB at most: after
-    one body of 8 MiB, all others come from the heap, where one small block behind them keeps them.
-    Other C libraries have no such call.
+    By default glibc raises this threshold to the largest block freed so far, at most 32 MiB: after
+    one body of 8 MiB, all others are on the heap, which one small block behind them keeps from
+    shrinking. Other C libraries have no such call.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -21,7 +21,7 @@ def return_large_blocks() -> None:
 
 
 def freeze() -> None:
-    """Keep the garbage collector off what a started server holds, as vLLM's own servers do: a
-    collection that visits its million objects takes half a second, in which no token moves."""
+    """Exclude the objects of a started server from garbage collection, as vLLM's servers do:
+    visiting a million objects delays all tokens by half a second."""
     gc.collect()
     gc.freeze()

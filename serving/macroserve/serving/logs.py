@@ -1,4 +1,4 @@
-"""Configuration of the data plane's logs: JSON in a pod, readable on a terminal."""
+"""Configuration of the data plane's logs: JSON in pods, readable text on terminals."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from macroserve.api.logs import formatter
 FILE_VARIABLE = "MACROSERVE_LOG_FILE"
 """Environment variable with the log file of the processes of ``macroserve up``."""
 _QUIET = ("aiohttp.access", "httpx", "httpx2", "ray", "ray.serve")
-"""Loggers with a line for each call or step."""
+"""Loggers that write a line for each call or step."""
 
 
 def configure() -> None:

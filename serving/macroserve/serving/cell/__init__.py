@@ -1,1 +1,1 @@
-"""A cell scheduler: it routes requests to the instances of its cell."""
+"""The cell scheduler, which routes requests to the instances of its cell."""

@@ -1,4 +1,4 @@
-"""A cell scheduler's hold on one instance: follows its status for as long as it lives."""
+"""The connection from a cell scheduler to one instance."""
 
 import asyncio
 import contextlib
@@ -18,22 +18,20 @@ from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.security.calls import to
 
 SILENCE_S = 5 * messages.HEARTBEAT_S
-"""An instance that sends nothing for this long is taken for dead."""
+"""Silence after which an instance counts as dead."""
 RETRIES = 5
 RETRY_DELAY_S = 0.2
 
 
 class InstanceConnection:
-    """The connection reads the instance's status stream.
+    """The status stream of one instance, and its commands.
 
-    An instance that answers is not yet one that works. After every connection its statuses count
-    from the first one on by which it has finished an iteration since: of its work, or of the token
-    that it is asked for. An instance that hangs in its engine thus never comes back.
+    After each connect, statuses are ignored until the instance has finished an iteration, of its
+    work or of a probe: an instance whose engine hangs still answers, but never counts as back.
 
     http: a session of ``calls.session``.
-    on_status: called with each new status.
-    on_silent: called when the stream broke, and may come back.
-    on_lost: called once when the instance is gone for good.
+    on_silent: called when the stream broke, before a new attempt.
+    on_lost: called once when the last attempt has failed.
     """
 
     def __init__(
@@ -47,7 +45,7 @@ class InstanceConnection:
     ) -> None:
         self.handle = handle
         self.may_offload: bool | None = None
-        """What the instance was told last; None before it was told anything."""
+        """Permission sent last; None before the first one."""
         self._audience = Audience(Purpose.CONTROL, handle.name)
         self._cell = cell
         self._http = http
@@ -56,18 +54,18 @@ class InstanceConnection:
         self._on_lost = on_lost
         self._joined = asyncio.Event()
         self._tasks = BackgroundTasks()
-        self._tasks.start(f"follows {handle.name}", self._follow())
+        self._tasks.start(f"status of {handle.name}", self._follow())
 
     async def joined(self, timeout_s: float) -> bool:
-        """Wait for a status; return whether one came in time."""
+        """Wait for the first status; return whether it came in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._joined.wait()
         return self._joined.is_set()
 
     async def command(self, verb: str, argument: str | bool | None = None) -> Any:
-        """Give the engine an order and return its answer. Raises aiohttp.ClientError or
-        TimeoutError if the instance does not take the order."""
+        """Send the engine a command and return its result. Raises aiohttp.ClientError or
+        TimeoutError if the instance does not accept it."""
         body = messages.encode(messages.CommandOrder(verb, argument))
         url = self.handle.control + messages.COMMAND_PATH
         timeout = aiohttp.ClientTimeout(total=10)
@@ -77,7 +75,7 @@ class InstanceConnection:
             return (await response.json())["result"]
 
     def check(self) -> None:
-        """Raise RuntimeError when nothing follows the instance any more."""
+        """Raise RuntimeError when the status stream is no longer read."""
         self._tasks.check()
 
     async def close(self) -> None:
@@ -93,7 +91,7 @@ class InstanceConnection:
                     self._joined.set()
             except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
                 pass
-            # What comes back may be another process, which was told nothing.
+            # The next connection may reach a new process, which has no permission yet.
             self.may_offload = None
             self._on_silent(self.handle.name)
             failures += 1
@@ -116,7 +114,7 @@ class InstanceConnection:
     async def _proved(
         self, statuses: AsyncIterator[InstanceStatus]
     ) -> AsyncIterator[InstanceStatus]:
-        """Yield the statuses from the first one on after an iteration that ended meanwhile."""
+        """Yield the statuses from the first one that shows a finished iteration."""
         first = await anext(statuses, None)
         if first is None:
             return

@@ -1,7 +1,7 @@
-"""A cell scheduler: which instance of the cell takes a request.
+"""The cell scheduler, which chooses an instance of its cell for each request.
 
-All its state is soft: the handles it holds, the statuses pushed to it, the decisions in flight.
-Restarted, it asks the instances which of them are its own. It never sees a token.
+All its state is soft: instance handles, their latest statuses, decisions in flight. After a restart
+it asks the instances which of them belong to the cell. It never sees a token.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ JOIN_TIMEOUT_S = 10.0
 LATENCY_TIMEOUT_S = 1.0
 TELL_AGAIN_S = 0.5
 MAX_EXPLAINED = 64
+"""Latest breaks of known cause in each summary."""
 MAX_TOLD_KEYS = 1 << 12
-"""Keys of a moved instance that ingresses are told, those used last: reading them holds up an
+"""Most recent keys of a moved instance that are sent to the ingresses: reading them blocks an
 ingress for some milliseconds."""
-"""Number of the latest breaks of known cause that ingresses are told of."""
 
 
 class UnknownInstanceError(LookupError):
-    """The cell has no instance of that name."""
+    """A name that no instance of the cell has."""
 
 
 class CellScheduler:
-    """The cell scheduler follows its instances, by a connection each, and routes requests to them.
+    """Connections to the instances of a cell, and the routing of requests to them.
 
     changed: set whenever the summary changes.
     members_changed: set whenever the members change.
@@ -91,16 +91,16 @@ class CellScheduler:
         self._tasks = BackgroundTasks()
 
     async def start(self, identities: Iterable[InstanceIdentity]) -> None:
-        """Take back the instances that name this cell as theirs."""
+        """Reconnect to the instances that belong to this cell."""
         for identity in identities:
             if identity.cell == self.name:
                 with contextlib.suppress(HandleError):
                     self._connect(self._verified(identity.handle))
-        self._tasks.start("counts what has ended", self._keep_history())
-        self._tasks.start("tells instances whether to offload", self._sync_offload_permission())
+        self._tasks.start("history", self._keep_history())
+        self._tasks.start("offload permissions", self._sync_offload_permission())
 
     def check(self) -> None:
-        """Raise RuntimeError when the scheduler can route no more."""
+        """Raise RuntimeError when the scheduler cannot route any more."""
         self._tasks.check()
         for connection in self._connections.values():
             connection.check()
@@ -121,7 +121,7 @@ class CellScheduler:
         handle = self._verified(signed_handle)
         connection = self._connections.get(handle.name)
         if connection is not None and connection.handle.incarnation < handle.incarnation:
-            # The former instance of that name is gone, though its connection is still open.
+            # The earlier instance of that name is gone, even if its connection is still open.
             self._lose(handle.name)
             await connection.close()
             connection = None
@@ -131,8 +131,8 @@ class CellScheduler:
         return await connection.joined(JOIN_TIMEOUT_S)
 
     async def release(self, name: str) -> AdoptOrder:
-        """Let an instance go; return the order for the cell that takes it, with its handle signed
-        anew and the beginnings of prompts that it has."""
+        """Remove an instance; return the order that lets another cell adopt it, with a freshly
+        signed handle and the instance's prefixes."""
         connection = self._member(name)
         log.info("instance released", cell=self.name, instance=name)
         held = self._ledger.release(name)
@@ -145,7 +145,7 @@ class CellScheduler:
 
     async def set_pool(self, name: str, pool: Pool) -> None:
         """Move an instance to another pool. Raises aiohttp.ClientError or TimeoutError if the
-        instance does not follow."""
+        instance does not accept the command."""
         connection = self._member(name)
         await connection.command("set_pool", pool)
         connection.handle = replace(connection.handle, pool=pool)
@@ -153,9 +153,8 @@ class CellScheduler:
         self._note_members()
 
     async def drain(self, name: str, draining: bool) -> None:
-        """Send an instance no more requests and have it drain, or undo that. Raises
-        aiohttp.ClientError or TimeoutError if the instance does not follow: it gets no requests all
-        the same, and goes on reporting that it does not drain."""
+        """Start or stop draining an instance. Raises aiohttp.ClientError or TimeoutError if the
+        instance does not accept the command; it is excluded from routing in any case."""
         connection = self._member(name)
         self._draining = self._draining | {name} if draining else self._draining - {name}
         self.changed.set()
@@ -176,7 +175,7 @@ class CellScheduler:
             self.changed.set()
 
     def take_moves(self) -> list[messages.PrefixesMoved]:
-        """Return what ingresses have not been told yet of beginnings that came or left."""
+        """Return and clear the moves of prefixes that have not been sent to the ingresses."""
         moves, self._moves = self._moves, []
         return moves
 
@@ -212,10 +211,7 @@ class CellScheduler:
         )
 
     def settle(self, route_id: str, explained: tuple[InstanceRun, ...] = ()) -> None:
-        """Stop counting an attempt.
-
-        explained: see ``messages.Settled``.
-        """
+        """Stop counting an attempt (see ``messages.Settled``)."""
         self._ledger.settle(route_id)
         if explained:
             self._explained.extend(explained)
@@ -225,7 +221,7 @@ class CellScheduler:
         """Count requests that an ingress refused without a routing query."""
         self._ledger.note_refused(by_reason)
 
-    # -- how it stands
+    # -- reports
 
     def summary(self, ingresses: Iterable[str]) -> messages.CellSummary:
         members = tuple(
@@ -291,7 +287,7 @@ class CellScheduler:
         )
 
     async def load(self) -> LoadReport:
-        """Report the load, with the parameters of one instance's latency model if one answers."""
+        """Return the load, with the latency model of the first instance that answers."""
         report = self._load.report(self._clock())
         answers = await asyncio.gather(*map(self._latency, self._connections.values()))
         told = next(filter(None, answers), None)
@@ -352,7 +348,7 @@ class CellScheduler:
         self._lose(name)
 
     def _lose_sight(self, name: str) -> None:
-        """Take an instance out of the rotation; its connection goes on trying."""
+        """Take an instance out of the rotation while its connection keeps trying."""
         self._ledger.remove(name)
         self._utilization.forget(name)
         self._note_members()
@@ -367,7 +363,7 @@ class CellScheduler:
             event.set()
 
     async def _sync_offload_permission(self) -> None:
-        """Tell every instance whether there is an HP instance here to offload to."""
+        """Send every instance whether the cell has an HP instance to offload to."""
         while True:
             await self._pools_changed.wait()
             self._pools_changed.clear()

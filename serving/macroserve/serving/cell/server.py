@@ -1,7 +1,7 @@
-"""A cell scheduler's HTTP server, for calls with a token for it (``calls``).
+"""The HTTP server of a cell scheduler, for calls with a token for it (``calls``).
 
-``GET /ingress`` is a WebSocket: an ingress asks for decisions and is told how the cell stands.
-``GET /report``, ``GET /load`` and ``POST /{adopt,release,pool,drain}`` are for the admin API.
+``GET /ingress`` is a WebSocket with routing queries and replies, and summaries of the cell.
+``GET /report``, ``GET /load`` and ``POST /{adopt,release,pool,drain}`` serve the admin API.
 """
 
 import asyncio
@@ -34,17 +34,16 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 SUMMARY_MIN_S = 0.1
-"""Between two summaries, unless the members change: replies carry what matters in between."""
+"""Shortest time between two summaries; routing replies carry the essentials in between."""
 SUMMARY_MAX_S = 1.0
 INGRESS_PATH = "/ingress"
 SEND_TIMEOUT_S = 2.0
-"""An ingress that takes nothing for so long is cut off, so that the others hear on time."""
+"""Time after which an ingress that does not read is disconnected, as it delays the others."""
 
 
 def cell_ports(cell: str, ports: range) -> list[int]:
-    """Return all of the ports, in the order in which a cell tries them: by its number first, so
-    that it mostly has a port of its own, and then on, where its predecessor still holds that one.
-    """
+    """Return the ports in the order in which a cell tries them: first the one that matches its
+    number, as cells then rarely collide, later ones while a predecessor still holds that port."""
     digits = re.search(r"[0-9]+$", cell)
     first = int(digits[0]) % len(ports) if digits else 0
     return [*ports[first:], *ports[:first]]
@@ -52,21 +51,16 @@ def cell_ports(cell: str, ports: range) -> list[int]:
 
 @dataclass(slots=True)
 class _Ingress:
-    """An ingress is connected by a WebSocket.
-
-    Attributes:
-        transport: Connection under the WebSocket.
-        address: Address that it gave; empty before.
-    """
-
     transport: asyncio.Transport | None
+    """Connection under the WebSocket."""
     address: str = ""
+    """Address from its ``Hello``; empty before."""
 
 
 class CellServer:
     """The server of a cell scheduler.
 
-    ports: candidates, of which the server listens on the first free one; 0 for any port.
+    ports: candidates, the first free of which is used; 0 means any port.
     """
 
     def __init__(
@@ -99,14 +93,14 @@ class CellServer:
 
     @property
     def num_ingresses(self) -> int:
-        """Return the number of ingresses that are connected."""
+        """Return the number of connected ingresses."""
         return len(self._ingresses)
 
     async def start(self) -> str:
-        """Listen, and return the base URL. Raises OSError when no port is free."""
+        """Listen; return the base URL. Raises OSError when no port is free."""
         await self._runner.setup()
         await self._listen()
-        self._tasks.start("tells ingresses how the cell stands", self._broadcast())
+        self._tasks.start("summaries to ingresses", self._broadcast())
         return base_url(self._keys.tls, self._host, self._runner.addresses[0][1])
 
     async def _listen(self) -> None:
@@ -124,7 +118,7 @@ class CellServer:
         return (Audience(purpose, self._scheduler.name),)
 
     def check(self) -> None:
-        """Raise RuntimeError when the cell scheduler or its server can serve no more."""
+        """Raise RuntimeError when the cell scheduler or its server cannot serve any more."""
         if not self._runner.addresses:
             raise RuntimeError("the HTTP server has ended")
         self._tasks.check()
@@ -184,7 +178,7 @@ class CellServer:
         except (ConnectionError, RuntimeError, TimeoutError):
             ingress = self._ingresses.pop(socket, None)
             if ingress and ingress.transport:
-                # It would go on asking, with a view of the cell that nobody renews.
+                # It would keep sending queries based on an outdated view of the cell.
                 ingress.transport.abort()
 
     # -- orders
@@ -235,7 +229,7 @@ class CellServer:
 
 @web.middleware
 async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give an error the status of its cause: the caller, or the instance that did not follow."""
+    """Map errors to HTTP statuses: 400 and 404 for the caller's, 502 for the instance's."""
     try:
         return await handler(request)
     except (msgspec.MsgspecError, HandleError) as error:

@@ -1,1 +1,1 @@
-"""The head: it starts the cell schedulers of a deployment and answers for all of them."""
+"""The head, which starts the cell schedulers of a deployment and reports on them."""

@@ -1,5 +1,4 @@
-"""Addresses of the cell schedulers, asked from their head by an ingress that shares no Ray with
-them."""
+"""The head's list of cell schedulers, as ingresses request it."""
 
 from collections.abc import Mapping
 
@@ -15,18 +14,15 @@ TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
 class HeadCells(msgspec.Struct, frozen=True):
-    """The head lists the cells by name, each with the base URL of its scheduler."""
-
     cells: dict[str, str]
+    """Base URL of each cell's scheduler."""
 
 
 async def cells_of(head: str, http: aiohttp.ClientSession) -> Mapping[str, str]:
-    """Ask the head at a base URL for its cells, over the connection that is open or wherever its
-    name leads now.
+    """Return the cells of the head at a base URL. Raises aiohttp.ClientError, TimeoutError or
+    msgspec.MsgspecError.
 
     http: a session of ``calls.session``.
-
-    Raises aiohttp.ClientError, TimeoutError or msgspec.MsgspecError when it does not tell.
     """
     headers = to(Audience(Purpose.CELLS))
     async with http.get(head + CELLS_PATH, headers=headers, timeout=TIMEOUT) as response:

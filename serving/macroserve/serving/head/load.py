@@ -1,4 +1,4 @@
-"""The recent load of a whole deployment, summed over the reports of its cell schedulers."""
+"""The recent load of a whole deployment."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,9 @@ from macroserve.serving.security.calls import to
 
 
 class DeploymentLoad:
-    """The load of all cells, also of those that are gone.
+    """The summed load of all cells, deleted ones included.
 
-    discover: returns the cells by name, each with the base URL of its scheduler.
+    discover: returns the base URLs of the cell schedulers, by cell.
     http: a session of ``calls.session``.
     """
 
@@ -37,7 +37,7 @@ class DeploymentLoad:
         self._chance = random.Random()
 
     async def report(self) -> LoadReport:
-        """Sum the load of the cells that answer and of those that are gone."""
+        """Return the sum over the cells that answer and the deleted ones."""
         now = self._clock()
         past = [aged(report, now - since) for since, report in self._past]
         self._past = [kept for kept, report in zip(self._past, past, strict=True) if report.buckets]
@@ -46,8 +46,7 @@ class DeploymentLoad:
         return total([*filter(None, present), *past], self._chance)
 
     async def remember(self, cell: str) -> None:
-        """Keep the load of a cell whose scheduler ends: its requests come to the others from now
-        on."""
+        """Keep the load of a cell that is about to be deleted: the others get its requests."""
         if (url := (await self._discover()).get(cell)) and (report := await self._ask(cell, url)):
             self._past.append((self._clock(), report))
 

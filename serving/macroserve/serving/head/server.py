@@ -1,11 +1,11 @@
-"""The head of a deployment whose parts are pods: a Ray for the cell schedulers, and their control.
+"""The head of a deployment of pods: the Ray cluster of the cell schedulers, and their control API.
 
-Nothing but schedulers depends on it. While it is away, ingresses send requests to the instances
-that they know; when it comes back, the instances say which cells there were.
+Only cell schedulers depend on the head. While it is down, ingresses send requests to the instances
+they know; after a restart, the instances report which cells there were.
 
 - ``GET /health``, ``GET /ready``: open.
-- ``GET /cells``: for ingresses, with a token (``calls``); where the cell schedulers are.
-- ``/admin/v1``: with the admin token, as in ``admin``, and ``GET /cells`` (a HeadReport),
+- ``GET /cells``: addresses of the cell schedulers, for ingresses with a token (``calls``).
+- ``/admin/v1``, with the admin token: the API of ``admin``, ``GET /cells`` (a HeadReport),
   ``PUT`` and ``DELETE`` of ``/cells/{cell}``, ``GET /load``.
 """
 
@@ -45,15 +45,12 @@ STOP_GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadOptions:
-    """The options of a head."""
-
     host: str
-    """Address that it listens on."""
     port: int
-    """Port that it listens on; 0 for any free one."""
+    """0 means any free port."""
     keys: KeySource
     admin_token: Callable[[], str]
-    """Returns the token for /admin that holds now."""
+    """Returns the current token for /admin."""
 
 
 class HeadServer:
@@ -71,11 +68,10 @@ class HeadServer:
 
     @property
     def port(self) -> int:
-        """The port of the HTTP server, also where the options leave it open."""
         return self._socket.getsockname()[1]
 
     async def start(self) -> None:
-        """Start the schedulers of all cells that instances name. The head is ready afterwards."""
+        """Start a scheduler for each cell that an instance belongs to, then report ready."""
         await self._server.start(self._socket)
         try:
             await asyncio.to_thread(self._cells.start)
@@ -87,18 +83,18 @@ class HeadServer:
         self._ready = True
 
     async def _restore(self, cell: str) -> None:
-        # One that does not start now is missing; whoever watches over the fleet has it deployed.
+        # The operator deploys a cell again whose scheduler does not start now.
         with contextlib.suppress(DeployError, TimeoutError):
             await self._start_cell(cell)
 
     async def _start_cell(self, cell: str) -> None:
-        """Start a cell scheduler. Raises DeployError, and TimeoutError when it takes long: the
-        start goes on all the same."""
+        """Start a cell scheduler. Raises DeployError, and TimeoutError after which the start
+        continues in the background."""
         async with asyncio.timeout(DEPLOY_TIMEOUT_S):
             await asyncio.shield(self._cells.deploy_cell(cell))
 
     async def leave(self) -> None:
-        """Answer as not ready; nothing that was accepted depends on the head."""
+        """Report not ready; accepted requests do not depend on the head."""
         self._ready = False
 
     async def stop(self) -> None:
@@ -107,7 +103,7 @@ class HeadServer:
         await self._http.close()
 
     def check(self) -> None:
-        """Raise RuntimeError when the head can serve no more."""
+        """Raise RuntimeError when the head cannot serve any more."""
         if not self._server.alive:
             raise RuntimeError("the HTTP server has ended")
 
@@ -130,7 +126,7 @@ class HeadServer:
     # -- endpoints
 
     async def _health(self, request: Request) -> Response:
-        """Answer 503 when Ray does not answer: only a new head helps then."""
+        """Answer 503 when Ray does not answer, which only a new head repairs."""
         if self._ready:
             try:
                 async with asyncio.timeout(HEALTH_TIMEOUT_S):
@@ -153,7 +149,7 @@ class HeadServer:
         return Response(body, media_type="application/json")
 
     async def _report(self, request: Request) -> Response:
-        """Answer with all that the operator reads in each reconcile."""
+        """Answer with a HeadReport, which the operator reads in each reconcile."""
         reports, running = await self._admin.cells(), self._cells.cells
         return JSONResponse({"cells": reports, "running": sorted(running)})
 
@@ -181,17 +177,16 @@ class HeadServer:
         return Response(messages.encode(await self._load.report()), media_type="application/json")
 
     async def _urls(self) -> Mapping[str, str]:
-        """Return the URLs of all cells. Raises OrderError while the head starts: some may have no
-        scheduler yet."""
+        """Return the URLs of all cells. Raises OrderError during the start, when some cells may
+        have no scheduler yet."""
         self._check_ready()
         return await cell_urls()
 
     def _check_ready(self) -> None:
-        """Raise OrderError while the head starts."""
         if not self._ready:
             raise OrderError(HTTPStatus.SERVICE_UNAVAILABLE, "the head is starting")
 
 
 def _audiences(path: str) -> tuple[Audience, ...] | None:
-    """Return the audiences of a path; the admin API has a token of its own."""
+    """Return the audiences of a path; the admin API checks its own token."""
     return (Audience(Purpose.CELLS),) if path == CELLS_PATH else None

@@ -1,1 +1,1 @@
-"""HTTP servers and what holds of every connection and body."""
+"""HTTP servers, and the limits of their connections."""

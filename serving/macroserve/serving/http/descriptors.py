@@ -1,8 +1,5 @@
-"""Limit the connections of a process to those that it has file descriptors for.
-
-A server that runs out of descriptors accepts nothing, reaches no instance and opens no file, and
-says "Too many open files" of all of these. So connections end before descriptors do.
-"""
+"""Limit on the connections of a process, so that it never runs out of file descriptors: without
+any, a server neither accepts connections nor reaches instances nor opens files."""
 
 import functools
 import resource
@@ -10,20 +7,18 @@ import resource
 from macroserve.api.logs import get_logger
 
 RESERVED = 512
-"""For all that is no connection of a client: a frontend with its libraries has about 100 open, and
-the private port takes up to 256 connections. At most half of the limit."""
+"""Descriptors for everything except clients' connections, at most half of the limit: a frontend has
+about 100 files open, and the private port takes up to 256 connections."""
 PER_CONNECTION = 2
-"""A client's own one, and that to the instance from which it is served."""
+"""The client's connection and the one to its instance."""
 
 log = get_logger(__name__)
 
 
 @functools.cache
 def affordable_connections(wanted: int) -> int:
-    """Return ``wanted``, or what the process's limit allows once it is as high as it may be.
-
-    A lower number is logged once.
-    """
+    """Return ``wanted``, or the number that the process's raised limit allows; that is logged
+    once."""
     limit = _raised_limit()
     if limit == resource.RLIM_INFINITY:
         return wanted
@@ -42,6 +37,6 @@ def _raised_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
-        # The kernel's own maximum (fs.nr_open) may be lower than the hard limit.
+        # The kernel's maximum (fs.nr_open) may be lower than the hard limit.
         return soft
     return hard

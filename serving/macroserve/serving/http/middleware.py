@@ -1,5 +1,4 @@
-"""Add to each response what a client should know: the error, when to retry, which replica to
-use."""
+"""Error bodies in OpenAI's shape, and middleware for ``Retry-After`` and ``Connection: close``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,6 @@ _TYPES = {
 def error_response(
     status: int, message: str, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """Return a response with an error in OpenAI's shape."""
     return JSONResponse(error_body(status, message), status_code=status, headers=headers)
 
 
@@ -30,10 +28,7 @@ def error_body(status: int, message: str) -> dict[str, Any]:
 
 
 class RetryAfter:
-    """Tell a client that met 429 or 503 when to come back.
-
-    delay_s: returns the seconds to wait; called for each of these responses.
-    """
+    """Middleware that adds ``Retry-After``, ``delay_s()`` seconds, to responses of 429 and 503."""
 
     def __init__(self, app: ASGIApp, delay_s: Callable[[], int]) -> None:
         self._app = app
@@ -50,7 +45,7 @@ class RetryAfter:
 
 
 class CloseConnectionsMiddleware:
-    """Ask clients to connect anew once the replica is ``leaving``: they then come to another
+    """Middleware that closes connections while ``leaving`` is set: clients then reach another
     replica."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,7 +1,7 @@
-"""Bound each HTTP/1.1 connection in bytes and seconds, before any part reads its request.
+"""Limits on each HTTP/1.1 connection in bytes and seconds, enforced before a request is read.
 
-uvicorn bounds neither: a head may be of any size and take any time, and an idle socket is never
-closed. A connection that breaks a bound gets one error in OpenAI's shape and is closed.
+uvicorn has neither: a head may have any size and take any time, and an idle socket is never closed.
+A connection that exceeds a limit gets one error in OpenAI's shape and is closed.
 """
 
 import asyncio
@@ -24,40 +24,35 @@ class HttpLimits:
     max_connections: int = 8192
     """Connections at a time; a further one gets 503."""
     max_head_bytes: int = 64 << 10
-    """Bytes of a request line and its headers, and of anything else that brings no byte of a body
-    (trailers, chunk extensions)."""
+    """Bytes of a request line and its headers, and of trailers and chunk extensions."""
     max_headers: int = 100
-    """Headers of a request."""
     max_pending_bytes: int = 64 << 20
     """Bytes of unfinished heads of all connections together."""
     head_timeout_s: float = 10.0
-    """Time from the connection, or the first byte of a later request, to the last header, in
-    seconds."""
+    """Time from the connection, or the first byte of a later request, to the last header."""
     linger_s: float = 5.0
-    """Time for which the body of a refused request is thrown away before the connection is closed,
-    seconds."""
+    """Time for which the body of a refused request is read and dropped before closing."""
     write_timeout_s: float = 60.0
-    """Time within which a client takes MIN_TAKEN_BYTES of what waits for it, or the server can
-    write again, seconds."""
+    """Time in which a client must read MIN_TAKEN_BYTES, or all that waits for it."""
 
 
 MIN_TAKEN_BYTES = 16 << 10
-"""Least that a client has to take of its waiting bytes in ``write_timeout_s``: 270 bytes a second.
-A reader of tokens takes more, and one who reads nothing keeps a request at an instance from
-ending."""
+"""270 bytes a second, less than tokens take; a client that reads nothing would keep its request
+running on an instance."""
 
 
 @dataclass(slots=True)
 class PendingBytes:
-    """The connections of one server hold so many bytes of unfinished heads."""
+    """Bytes of unfinished heads of all connections of one server."""
 
     total: int = 0
 
 
 class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol within limits; ``bounded_protocol`` sets the attributes for a server."""
+
     limits: HttpLimits
     pending: PendingBytes
-    """Both are given by ``bounded_protocol``, one of each a server."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -81,7 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._cancel_deadline()
         self._cancel_write_deadline()
         super().connection_lost(exc)
-        # The timer holds the connection, and with it its buffers, until it would have run.
+        # The timer keeps the connection and its buffers alive until it fires.
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
@@ -97,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._num_pending and self.pending.total > self.limits.max_pending_bytes:
             self._refuse(503, "too many unfinished requests")
         elif self._deadline is None and not self._in_body and not self._responds:
-            # Something came after the last request, so that the keep-alive time runs no more.
+            # Bytes after the last request have stopped the keep-alive timer.
             self._close_after(self.limits.head_timeout_s)
 
     # -- the parser's callbacks
@@ -109,7 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close_after(self.limits.head_timeout_s)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers come after the request has been checked, and nobody wants them.
+        # Trailers arrive after the check of the head, and are not used.
         if self._in_head and len(self.headers) <= self.limits.max_headers:
             super().on_header(name, value)
 
@@ -137,10 +132,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_body and not self.transport.is_closing():
             self._close_after(self.limits.linger_s)
 
-    # -- readers that do not read
+    # -- slow readers
 
     def pause_writing(self) -> None:
-        """Make the response wait: more waits for the client than the transport may hold."""
+        """Pause the response while the transport's buffer is full."""
         super().pause_writing()
         self._await_reader()
 
@@ -151,8 +146,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def _watch_rest(self) -> None:
-        """Bound the time for the rest of a response, which a connection that closes waits for as
-        well."""
+        """Bound the time for the rest of a response, which a closing connection still sends."""
         if self.transport.get_write_buffer_size():
             self.transport.set_write_buffer_limits(high=0)
 
@@ -162,15 +156,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._write_deadline = self.loop.call_later(self.limits.write_timeout_s, self._look_again)
 
     def _look_again(self) -> None:
-        """Abort the connection if its client took too little; the application sees it gone."""
+        """Abort the connection if its client has read too little."""
         if self._untaken() > self._num_untaken - MIN_TAKEN_BYTES:
             self.transport.abort()
         else:
             self._await_reader()
 
     def _untaken(self) -> int:
-        """Return the bytes that the client's machine has not taken yet. Of megabytes that the
-        kernel holds, it asks for more once a third is gone, which is minutes for a slow reader."""
+        """Return the bytes that the client has not acknowledged, in the transport and the kernel:
+        the kernel takes more from the transport only when a third of its megabytes is gone."""
         queued = fcntl.ioctl(self.transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
         return self.transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
 
@@ -186,10 +180,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(400, "the request is not valid HTTP")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing, so that no client fills the log: the request is answered as any other."""
+        """Log nothing: clients could fill the log, and the request is answered anyway."""
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer and close. Between the parts of another response there is no place for it."""
+        """Send an error and close; close only, if another response is being sent."""
         if not (self._responds and self.cycle.response_started):
             self.transport.write(_bytes(error_response(status, message)))
         self._watch_rest()
@@ -222,7 +216,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._responds:
-            # The rest of a pipelined request is not read before that, or it is a stray line end.
+            # The head of a pipelined request, or a stray line end, waits for the response's end.
             self._close_after(self.limits.head_timeout_s)
         elif self._in_head:
             self._refuse(408, "the headers of the request did not arrive in time")
@@ -231,7 +225,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(limits: HttpLimits) -> type[BoundedProtocol]:
-    """Return the protocol class of one server."""
     return type("Protocol", (BoundedProtocol,), {"limits": limits, "pending": PendingBytes()})
 
 

@@ -1,4 +1,4 @@
-"""An ASGI application on sockets that are bound already, in a process that does other things."""
+"""A uvicorn server on bound sockets, inside a process that also does other work."""
 
 import asyncio
 import contextlib
@@ -15,16 +15,16 @@ from macroserve.serving.security.tls import LiveTls
 
 KEEP_ALIVE_S = 75
 DATE_S = 1.0
-"""Between two renewals of the ``Date`` header, which counts in seconds."""
+"""Interval of the ``Date`` header, whose resolution is a second."""
 DEFAULT_LIMITS = HttpLimits()
 
 
 class HttpServer(uvicorn.Server):
-    """The server runs an ASGI application on sockets that are bound.
+    """An ASGI server.
 
-    grace_s: time that requests have when it stops, seconds.
-    limits: limits of the connections; their number is lower where the process lacks descriptors.
-    tls: TLS of the server; None for plain HTTP.
+    grace_s: time for running requests to finish at the stop, seconds.
+    limits: connections are also limited by the process's file descriptors.
+    tls: None for plain HTTP.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=bounded_protocol(limits),
-                # No route is a WebSocket, and its protocol would know none of the limits.
+                # No route is a WebSocket, whose protocol does not enforce the limits.
                 ws="none",
-                # Its warnings tell what clients did, who could fill the log with them.
+                # Warnings are about clients' mistakes: clients could fill the log.
                 log_level="error",
                 log_config=None,
                 access_log=False,
@@ -61,20 +61,20 @@ class HttpServer(uvicorn.Server):
 
     @should_exit.setter
     def should_exit(self, value: bool) -> None:
-        """Have the server stop. uvicorn's own handlers and vLLM's set the attribute."""
+        """Stop the server: uvicorn's and vLLM's handlers set this attribute."""
         if value:
             self._exiting.set()
 
     async def main_loop(self) -> None:
-        """Wait until the server should stop, and renew the ``Date`` header meanwhile: uvicorn's
-        own loop looks ten times a second."""
+        """Wait for the stop, updating the ``Date`` header: uvicorn's loop wakes ten times a
+        second."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DATE_S):
                     await self._exiting.wait()
 
     async def start(self, *sockets: socket.socket) -> None:
-        """Listen on the sockets; the server listens when it returns."""
+        """Start the server; it listens on the sockets when this returns."""
         self._serving = asyncio.create_task(self.serve(list(sockets)))
         while not self.started:
             if self._serving.done():
@@ -92,7 +92,7 @@ class HttpServer(uvicorn.Server):
             await self._serving
 
     def kill(self) -> None:
-        """End at once: nothing listens any more, and connections are reset."""
+        """Stop at once: close the ports and reset all connections."""
         for listener in self.servers:
             listener.close()
         for connection in list(self.server_state.connections):
@@ -100,17 +100,13 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the process, which knows what else there is to end."""
+        """Leave signals to the process, which has more to stop than this server."""
         yield
 
 
 def bound(host: str, port: int, shared: bool = False) -> socket.socket:
-    """Return a socket that is bound to an address.
-
-    shared: whether several processes may listen there.
-
-    Raises OSError when the address is taken.
-    """
+    """Return a bound socket, ``shared`` with other processes that listen there. Raises OSError if
+    the address is taken."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if shared:

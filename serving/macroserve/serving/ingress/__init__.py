@@ -1,1 +1,1 @@
-"""An ingress: the API that clients reach, and the way of each request to an instance."""
+"""The ingress, which serves the public API and forwards each request to an instance."""

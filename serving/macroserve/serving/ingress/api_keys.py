@@ -1,8 +1,8 @@
-"""The API keys of the public endpoint: read from a file, a mounted Secret or the environment.
+"""API keys of the public endpoint, from a file, a mounted Secret or the environment.
 
-Reading fails closed: where keys were asked for and none is found, nothing starts. A key that is
-taken out of the file stops working within seconds, without a restart. In a folder, the keys of a
-file that has the name of an SLO class are of that class.
+Reading fails closed: if keys are required and none is found, the ingress does not start. A key
+removed from the file stops working within seconds, without a restart. In a folder, a file named
+like an SLO class has the keys of that class.
 """
 
 import asyncio
@@ -26,13 +26,12 @@ log = get_logger(__name__)
 
 
 class ApiKeysError(Exception):
-    """The API keys cannot be used; the message is a sentence for people and holds no key."""
+    """API keys that cannot be used; the message is for users and contains no key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeySource:
-    """The source of API keys: ``path``, a file or a folder of files (a mounted Secret), or ``keys``
-    themselves."""
+    """A source of API keys: ``path``, a file or folder (a mounted Secret), or the ``keys``."""
 
     path: Path | None = None
     keys: tuple[str, ...] = field(default=(), repr=False)
@@ -42,8 +41,7 @@ class ApiKeySource:
         return tuple(key for keys in self.read_files().values() for key in keys)
 
     def read_files(self) -> dict[str, tuple[str, ...]]:
-        """Return the keys by the name of their file in a folder, at least one. Raises
-        ApiKeysError."""
+        """Return the keys, at least one, by file name; "" without a folder. Raises ApiKeysError."""
         if self.path is not None:
             return read_keys(self.path)
         if not self.keys:
@@ -53,14 +51,14 @@ class ApiKeySource:
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A request carries a key that is known."""
+    """A valid API key of a request."""
 
     slo_class: str | None
-    """Name of the SLO class of the key's requests; None if the key has none."""
+    """SLO class of the key; None if it has none."""
 
 
 def environment_source(value: str) -> ApiKeySource:
-    """Return the keys that ``value`` lists, with commas between. Raises ApiKeysError."""
+    """Return the comma-separated keys in ``value``. Raises ApiKeysError."""
     keys = tuple(key for part in value.split(",") if (key := part.strip()))
     if not keys:
         raise ApiKeysError(f"{ENVIRONMENT} is set, but there is no API key in it")
@@ -70,8 +68,7 @@ def environment_source(value: str) -> ApiKeySource:
 
 
 def read_keys(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the keys of a file, or of all files of a folder by their names. Raises ApiKeysError
-    for none."""
+    """Return the keys of a file or of a folder's files, by name. Raises ApiKeysError for none."""
     try:
         files = _files(path)
         keys = {name: parse_keys(_content(file), str(file)) for name, file in files.items()}
@@ -85,10 +82,10 @@ def read_keys(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def parse_keys(content: bytes, name: str) -> tuple[str, ...]:
-    """Return the keys of one file: one a line, of printable ASCII characters without spaces.
+    """Return the keys of one file, a line each, of printable ASCII characters without spaces.
 
-    Blank lines, lines that begin with ``#`` and what follows a space and ``#`` are remarks. Raises
-    ApiKeysError with ``name`` and the line's number for anything else.
+    Blank lines and comments (``#`` at the start or after a space) are skipped. Raises ApiKeysError
+    with ``name`` and the line number for anything else.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -114,12 +111,12 @@ def parse_keys(content: bytes, name: str) -> tuple[str, ...]:
 def _files(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return {"": path}
-    # Kubernetes keeps what it links to in folders whose names begin with dots.
+    # Kubernetes links the files of a Secret into folders that begin with two dots.
     return {f.name: f for f in sorted(path.iterdir()) if not f.name.startswith("..")}
 
 
 def _content(file: Path) -> bytes:
-    """Read a regular file: a pipe or a device would give its keys once, or for ever."""
+    """Read a regular file; a pipe can be read only once, a device may never end."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise ApiKeysError(f"the API keys in {file} cannot be read: it is not a regular file")
     with file.open("rb") as stream:
@@ -130,12 +127,8 @@ def _content(file: Path) -> bytes:
 
 
 class LiveApiKeys:
-    """The API keys that hold now.
-
-    slo_classes: names of the SLO classes.
-
-    Raises ApiKeysError when ``source`` has no key, or one of two classes.
-    """
+    """The current API keys. Raises ApiKeysError if ``source`` has no key, or one key twice, with
+    different SLO classes."""
 
     def __init__(self, source: ApiKeySource, slo_classes: Collection[str] = ()) -> None:
         self._source = source
@@ -144,15 +137,15 @@ class LiveApiKeys:
         self._problem = ""
 
     def find(self, headers: Mapping[str, str], takes_x_api_key: bool = False) -> KnownKey | None:
-        """Return the key that a request carries as a bearer token, or as Anthropic's clients send
-        it; None if it is not known."""
+        """Return the valid key in a request's bearer token, or in ``x-api-key`` as Anthropic's
+        clients send it; else None."""
         found = self._find(headers)
         if found is None and takes_x_api_key:
             found = self._find(bearer(headers.get("x-api-key", "")))
         return found
 
     def _find(self, headers: Mapping[str, str]) -> KnownKey | None:
-        # All keys are compared, so that the time does not reveal which one matched.
+        # All keys are compared, so that the time does not reveal which key matched.
         allowed = [known for known, check in self._checks.items() if check.allows(headers)]
         return allowed[0] if allowed else None
 
@@ -170,13 +163,13 @@ class LiveApiKeys:
         self._checks = {KnownKey(name): TokenCheck(keys) for name, keys in of_class.items()}
 
     async def follow(self) -> None:
-        """Take over what the file says, every RELOAD_S, until cancelled."""
+        """Reload the keys every RELOAD_S until cancelled."""
         while self._source.path is not None:
             await asyncio.sleep(RELOAD_S)
             await self.reload()
 
     async def reload(self) -> None:
-        """Read the keys again. Unusable files are logged once, and the previous keys stay."""
+        """Read the keys again. An unusable file is logged once and leaves the previous keys."""
         try:
             files = await asyncio.to_thread(self._source.read_files)
             has_changed = files != self._files

@@ -1,4 +1,4 @@
-"""Bound the bodies of requests: each one, and all that are read or used at the same time."""
+"""Limits on the size of request bodies: of each, and of all at the same time."""
 
 import asyncio
 
@@ -10,16 +10,16 @@ from macroserve.serving.http.middleware import error_response
 
 MAX_BODY_BYTES = 8 << 20
 MAX_TOTAL_BYTES = 64 << 20
-"""Eight of the largest bodies; thousands of usual ones."""
+"""Eight of the largest bodies, thousands of usual ones."""
 BODY_TIMEOUT_S = 30.0
 
 
 class BodyLimit:
-    """Read the whole body of a request with any method first, then hand it to the application.
+    """Middleware that reads the whole body before the application is called.
 
-    The response is 413 for a body above max_bytes, 408 after BODY_TIMEOUT_S, and 503 while the
-    bodies of all requests that have no response yet come to more than max_total_bytes. A body that
-    never ends holds a connection, not a handler.
+    It answers 413 for a body above max_bytes, 408 after BODY_TIMEOUT_S, and 503 while the bodies of
+    all unanswered requests exceed max_total_bytes. A body that never ends occupies a connection,
+    but no handler.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class BodyLimit:
             self._give_back(held)
 
     async def _read(self, scope: Scope, receive: Receive, held: "_Held") -> Response | None:
-        """Take the body into ``held``; a client that left counts as an empty body."""
+        """Read the body into ``held``, which stays empty if the client disconnects; return the
+        refusal, if any."""
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and int(length) > self._max_bytes:
             return self._too_large()
@@ -94,7 +95,7 @@ class BodyLimit:
 
 
 class _Held:
-    """A body, and how many of its bytes count."""
+    """A body, and the bytes of it that are counted in the total."""
 
     def __init__(self) -> None:
         self.body = bytearray()

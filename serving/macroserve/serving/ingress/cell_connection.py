@@ -15,8 +15,6 @@ REPLY_TIMEOUT_S = 1.0
 
 
 class CellConnection:
-    """The connection to one cell scheduler."""
-
     def __init__(
         self,
         name: str,
@@ -41,7 +39,7 @@ class CellConnection:
 
     @property
     def view(self) -> CellView | None:
-        """Return the cell as it last reported, plus the requests sent since; None before its first
+        """Return the cell's last report plus the queries in flight; None before its first
         report."""
         if self.summary is None:
             return None

@@ -1,4 +1,4 @@
-"""The ingress's view of the cells: the overall scheduler over connections to their schedulers."""
+"""The ingress's overall scheduler, over connections to the cell schedulers."""
 
 import asyncio
 import contextlib
@@ -30,18 +30,18 @@ log = get_logger(__name__)
 
 REFRESH_S = 1.0
 MAX_EXPLAINED = 64
-"""Number of the latest breaks of known cause that an ingress remembers."""
+"""Latest breaks of known cause that an ingress remembers."""
 MAX_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedInstance:
-    """An attempt goes to this instance."""
+    """The instance chosen for an attempt."""
 
     run: InstanceRun
     address: str
     cell: str | None
-    """Cell that chose it; None when no scheduler could be asked."""
+    """Cell that chose it; None without a reachable scheduler."""
     reason: str
 
     @property
@@ -50,10 +50,10 @@ class RoutedInstance:
 
 
 class CellDirectory:
-    """The directory knows all cells and keeps connections to them.
+    """All cells of the deployment, and the connections to them.
 
-    discover: the cells by name, each with the base URL where its scheduler listened last.
-    address: where peers can read this ingress's own metrics.
+    discover: returns the last known base URLs of the cell schedulers, by cell.
+    address: of this ingress's metrics, for its peers.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CellDirectory:
         self._connections: dict[str, CellConnection] = {}
         self._last_members: dict[str, tuple[messages.Member, ...]] = {}
         self._explained: deque[InstanceRun] = deque(maxlen=MAX_EXPLAINED)
-        self._draining: dict[InstanceRun, bool] = {}  # of lost instances, too
+        self._draining: dict[InstanceRun, bool] = {}  # lost instances included
         self._changed = asyncio.Event()
         self._turn = itertools.count()
         self._http = session(keys)
@@ -78,10 +78,10 @@ class CellDirectory:
         self._refused = Counter[str]()
 
     async def start(self) -> None:
-        self._tasks.start("keeps the cells connected", self._keep_connected())
+        self._tasks.start("cell connections", self._keep_connected())
 
     def check(self) -> None:
-        """Raise RuntimeError when nothing looks for cells any more."""
+        """Raise RuntimeError when the search for cells has ended."""
         self._tasks.check()
 
     async def stop(self) -> None:
@@ -90,7 +90,7 @@ class CellDirectory:
             await connection.close()
         await self._http.close()
 
-    # -- what is there
+    # -- state of the cells
 
     @property
     def summaries(self) -> list[messages.CellSummary]:
@@ -102,31 +102,27 @@ class CellDirectory:
 
     @property
     def members(self) -> dict[str, messages.Member]:
-        """Return every instance that a cell has or, while its scheduler is away, last had."""
+        """Return the instances of all cells by name, as last reported."""
         return {m.name: m for members in self._last_members.values() for m in members}
 
     @property
     def explained(self) -> frozenset[InstanceRun]:
-        """Return the runs of instances that broke because of one known request."""
+        """Return the runs of instances that broke because of a known request."""
         told = (run for summary in self.summaries for run in summary.explained)
         return frozenset([*self._explained, *told])
 
     def is_leaving(self, run: InstanceRun) -> bool:
-        """Return whether the instance drained by its last report."""
+        """Return whether the instance was draining when last reported."""
         return self._draining.get(run, False)
 
     def is_late(self, ttft_s: float) -> bool:
-        """Return whether a request that comes now would wait longer than its TTFT target, at every
-        instance of every cell."""
+        """Return whether a new request would wait beyond its TTFT target at every instance."""
         summaries = self.summaries
         return bool(summaries) and all(is_late(each.least_waits, ttft_s) for each in summaries)
 
     def queue_wait_s(self, ttft_s: float) -> float | None:
-        """Predict the time until a request that comes now begins, in the cell where that is
-        soonest; None without an instance that takes requests.
-
-        ttft_s: its TTFT target; both in seconds.
-        """
+        """Predict the shortest queueing time of a new request with this TTFT target over all cells,
+        seconds; None without an instance that accepts requests."""
         waits = [
             summary.queue_wait_s * share_ahead(summary.least_waits, ttft_s)
             for summary in self.summaries
@@ -135,27 +131,27 @@ class CellDirectory:
         return min(waits, default=None)
 
     def note_refused(self, reason: str) -> None:
-        """Count a request that the ingress refuses, for the report of a cell."""
+        """Count a refused request, to be reported by a cell."""
         self._refused[reason] += 1
 
     async def changed(self, timeout_s: float) -> None:
-        """Wait for the next change, or until the time-out."""
+        """Wait for the next change, at most ``timeout_s``."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
 
-    # -- where a request goes
+    # -- routing
 
     async def route(self, query: messages.RouteQuery) -> RoutedInstance | None:
-        """Choose an instance of the first cell that meets the constraints, else of the first one
-        that has any; None when no instance is known anywhere."""
+        """Choose an instance of the first cell that meets the constraints, else of the first cell
+        with any; None without instances."""
         views = {
             connection.name: view
             for connection in self._connections.values()
             if connection.open and (view := connection.view)
         }
-        # Its age is all that the order needs of time.
+        # The order of cells depends on the request's age alone, not on the clock.
         request = query.to_route_request(now=0.0)
         answered = set[str]()
         for name, ignore_constraints in self._overall.attempts([*views.values()], request, 0.0):
@@ -175,11 +171,8 @@ class CellDirectory:
     def _without_scheduler(
         self, query: messages.RouteQuery, answered: set[str]
     ) -> RoutedInstance | None:
-        """Choose an instance of a cell whose scheduler is missing; that costs order only, because
-        instances schedule themselves safely.
-
-        answered: the cells that are not missing, whose word holds.
-        """
+        """Choose in turn among the instances of cells whose scheduler has not ``answered``. That
+        costs balance only: instances schedule their own batches."""
         members = [
             member
             for cell, members in self._last_members.items()
@@ -194,10 +187,7 @@ class CellDirectory:
     async def settle(
         self, routed: RoutedInstance, route_id: str, explained: tuple[InstanceRun, ...] = ()
     ) -> None:
-        """Tell the cell that an attempt is over.
-
-        explained: see ``messages.Settled``.
-        """
+        """Report the end of an attempt to its cell (see ``messages.Settled``)."""
         self._explained.extend(explained)
         if connection := self._connections.get(routed.cell or ""):
             await connection.send(messages.Settled(route_id, explained))
@@ -232,7 +222,7 @@ class CellDirectory:
             await asyncio.sleep(REFRESH_S)
 
     async def _tell_refused(self) -> None:
-        """Tell one cell of what was refused, since a reader adds up what all cells report."""
+        """Report refused requests to one cell only, since readers add up all cells."""
         connections = [each for each in self._connections.values() if each.open]
         if self._refused and connections:
             told, self._refused = self._refused, Counter()
@@ -240,8 +230,8 @@ class CellDirectory:
             await first.send(messages.Refused(dict(told)))
 
     async def _refresh(self) -> None:
-        """Look for cells and connect to them. Discovery asks the cluster: whatever fails there is
-        logged when it begins and when it is over, and is tried again."""
+        """Discover cells and connect to them. Failures of discovery are logged at their start and
+        end, and retried."""
         try:
             await self._connect(await self._discover())
         except Exception as error:
@@ -255,7 +245,7 @@ class CellDirectory:
 
     async def _connect(self, cells: Mapping[str, str]) -> None:
         if not cells:
-            return  # a head that has just begun: a deployment is never without a cell
+            return  # the head is starting: a deployment always has a cell
         for name in set(self._connections) - set(cells):
             log.info("cell removed", cell=name)
             await self._connections.pop(name).close()

@@ -1,4 +1,4 @@
-"""Decide what a page of another origin may call, and which headers of the responses it may read."""
+"""CORS: calls that pages of other origins may make, and response headers that they may read."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,10 @@ from starlette.types import ASGIApp
 
 
 def with_cors(app: ASGIApp, api: Mapping[str, Any]) -> ASGIApp:
-    """Open the application to the origins that ``spec.api`` allows; without any, return it as it
-    is.
+    """Wrap the application for the origins that ``spec.api`` allows, if any.
 
-    It stands in front of everything that answers, so that a browser can read refusals, too. It
-    answers preflights itself: they have no key and no body, and call nothing.
+    As the outermost layer it also lets browsers read refusals. It answers preflights itself: they
+    have neither key nor body.
 
     api: options by vLLM's names.
     """
@@ -24,6 +23,6 @@ def with_cors(app: ASGIApp, api: Mapping[str, Any]) -> ASGIApp:
         allow_methods=api["allowed_methods"],
         allow_headers=api["allowed_headers"],
         allow_credentials=api["allow_credentials"],
-        # What clients' libraries read of an answer beside its body.
+        # Headers that client libraries read.
         expose_headers=["Retry-After", "X-Request-Id"],
     )

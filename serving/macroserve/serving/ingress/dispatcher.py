@@ -1,9 +1,8 @@
-"""The ingress's side of a request: it is held here until its last token.
+"""The ingress's side of a request, which it holds until the last token.
 
-An attempt streams straight from an instance. When the instance dies, offloads or drains, the same
-tokens plus those already streamed go to another one, so the client sees one unbroken stream.
-Attempts that end broken are bounded (``core.routing.attempts``), the search for an instance by
-time.
+An attempt streams straight from an instance. If the instance dies, offloads or drains, the prompt
+plus the tokens already streamed go to another one, so the client sees one unbroken stream. The
+number of broken attempts (``core.routing.attempts``) and the time of the search are bounded.
 """
 
 import asyncio
@@ -45,26 +44,25 @@ from macroserve.serving.ingress.session_key import session_key
 from macroserve.serving.security.key_source import LiveKeys
 
 GIVE_UP_S = 60.0
-"""A request that looked for an instance for so long since its last token ends with 503. Time in an
-instance's queue does not count."""
+"""Total time of searching for an instance since the last token, after which a request ends with
+503. Time in an instance's queue does not count."""
 RETRY_S = 0.5
-"""Before a request goes again to instances that all have failed it."""
+"""Delay before a request is sent again to instances that have all failed it."""
 PATIENCE_S = 5.0
-"""How long a stream is trusted when no cell knows its instance (it may be on its way between)."""
+"""Time for which a stream is kept while no cell has its instance, which may be migrating."""
 EXPLAIN_S = 1.0
-"""How long a request waits before it is ended for what another one may have caused."""
+"""Delay before a request is given up, in which the breaks may prove another request's fault."""
 
 log = get_logger(__name__)
 
 
 class Dispatcher:
-    """The dispatcher is an ``engine.tokens.TokenStreamer`` over the instances that a directory
-    finds.
+    """An ``engine.tokens.TokenStreamer`` over the instances of a directory.
 
-    default: SLO class of requests that have no other.
-    model: name by which clients call the served model.
-    max_queue_wait_s: seconds of queueing beyond which a request is refused.
-    silence_s: seconds without a sign of life after which an attempt is broken.
+    default: SLO class of requests without another.
+    model: served name of the model.
+    max_queue_wait_s: predicted queueing beyond which a request is refused.
+    silence_s: silence of an instance after which an attempt counts as broken.
     """
 
     def __init__(
@@ -95,10 +93,10 @@ class Dispatcher:
 
     async def start(self) -> None:
         await self._client.start()
-        self._tasks.start("watches open streams", self._watch())
+        self._tasks.start("watch of open streams", self._watch())
 
     def check(self) -> None:
-        """Raise RuntimeError when nothing watches open streams any more."""
+        """Raise RuntimeError when open streams are no longer watched."""
         self._tasks.check()
 
     async def stop(self) -> None:
@@ -106,7 +104,7 @@ class Dispatcher:
         await self._client.stop()
 
     def admit(self) -> None:
-        """Let a request in. Raises RefusedError (429) when every queue is too long."""
+        """Raise RefusedError (429) when every queue is too long for a new request."""
         targets = self._targets
         wait_s = self._directory.queue_wait_s(targets.slo.ttft_s)
         if wait_s is not None and wait_s > self._max_queue_wait_s:
@@ -127,19 +125,18 @@ class Dispatcher:
         self._directory.note_refused(reason)
 
     def retry_after_s(self) -> int:
-        """Return the seconds after which a client that is refused now should come back."""
+        """Return the seconds after which a client refused now should retry."""
         ttft_s = self._targets.slo.ttft_s
         bound_s = ttft_s if self._drop_late else self._max_queue_wait_s
         return retry_after_s(self._directory.queue_wait_s(ttft_s), bound_s, random.random())
 
     @property
     def _targets(self) -> SloClass:
-        """Return the class of the request that this task serves."""
         return current_class(self._default)
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
-        """Stream the tokens of a request. Raises RefusedError: the client's fault, no instance
-        (503), or broken too often (500)."""
+        """Stream the tokens of a request. Raises RefusedError for the client's fault, without an
+        instance (503), or after too many broken attempts (500)."""
         arrival = self._clock()
         targets = self._targets
         accepted = Request(
@@ -250,17 +247,14 @@ class Dispatcher:
         )
 
     def _aged(self, query: messages.RouteQuery, arrival_s: float) -> messages.RouteQuery:
-        """Return the query with the age of its request now: a search can take a minute."""
+        """Return the query with the request's current age: a search can take a minute."""
         return msgspec.structs.replace(query, age_s=self._clock() - arrival_s)
 
     async def _route(
         self, query: messages.RouteQuery, arrival_s: float, give_up_s: float
     ) -> RoutedInstance:
-        """Choose an instance: wait for one if there is none, and a moment if all have failed the
-        request.
-
-        Raises RefusedError (503) when the clock is past ``give_up_s``.
-        """
+        """Choose an instance; wait if there is none or all have failed the request. Raises
+        RefusedError (503) at ``give_up_s``."""
         while self._clock() < give_up_s:
             routed = await self._directory.route(self._excluding(query, query.exclude))
             if routed is None:
@@ -277,8 +271,7 @@ class Dispatcher:
     def _excluding(
         self, query: messages.RouteQuery, failed: tuple[str, ...]
     ) -> messages.RouteQuery:
-        """Exclude the instances that have failed the request, and those that cannot be reached from
-        here."""
+        """Exclude instances that have failed the request, and unreachable ones."""
         runs = [member.run for member in self._directory.members.values()]
         avoided = self._avoid.names(runs, self._clock())
         return msgspec.structs.replace(query, exclude=(*failed, *avoided.difference(failed)))
@@ -318,12 +311,12 @@ class Dispatcher:
             if settling is not None:
                 await settling
 
-    # -- after an attempt that did not end the request
+    # -- failed attempts
 
     def _rerouted(
         self, record: ServedRequest, routed: RoutedInstance, reason: str
     ) -> dict[str, str]:
-        """Count the attempt, and return what the log says of it once there is another one."""
+        """Count the attempt; return fields for the log line of the next one."""
         self._metrics.rerouted(reason)
         record.num_reroutes += 1
         return {"reason": str(reason), "from_instance": routed.instance}
@@ -345,8 +338,7 @@ class Dispatcher:
         routed: RoutedInstance,
         query: messages.RouteQuery,
     ) -> None:
-        """Check whether the request may be tried again. Raises RefusedError (500) when the request
-        has no attempt left."""
+        """Raise RefusedError (500) when the request has no attempt left."""
         explained = self._directory.explained
         if not attempts.is_over(explained):
             return
@@ -370,8 +362,8 @@ class Dispatcher:
         )
 
     async def _watch(self) -> None:
-        """Break off streams from instances that no cell has known for a while: their engine may
-        hang while their server goes on."""
+        """Break off streams from instances that no cell has had for PATIENCE_S: their engine may
+        hang while their server still answers."""
         missing_since: dict[str, float] = {}
         while True:
             await asyncio.sleep(1)

@@ -1,8 +1,7 @@
-"""Errors of the public endpoint in the shape that the client's library reads, and in the words of
-the manifest.
+"""Errors of the public endpoint in OpenAI's or Anthropic's shape, with the manifest's field names.
 
-The header Retry-After of 429 and 503 is added by ``http.middleware.RetryAfter``; its value follows
-from ``core.routing.queue_wait``.
+``http.middleware.RetryAfter`` adds Retry-After to 429 and 503; its value is computed in
+``core.routing.queue_wait``.
 """
 
 import json
@@ -33,10 +32,9 @@ _ANTHROPIC_TYPES = {
 
 
 class ErrorShape:
-    """Rewrite every response of 400 and more that is not in OpenAI's shape (a framework's
-    ``{"detail": ...}``, plain text), and on ``/v1/messages`` all of them to Anthropic's shape.
-    Flags of vLLM in a message become fields of the manifest, also in an event that ends a stream.
-    """
+    """Middleware that rewrites responses of 400 and above (a framework's ``{"detail": ...}``, plain
+    text) to OpenAI's shape, on ``/v1/messages`` to Anthropic's. Flags of vLLM in a message become
+    fields of the manifest, also in an event that ends a stream."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -91,7 +89,7 @@ def _shaped(path: str, start: Message, body: bytes) -> JSONResponse:
 
 
 def _event_in_manifest_words(message: Message) -> Message:
-    """Put an event of a stream in the manifest's words; vLLM sends each as a message of its own."""
+    """Rewrite the error event of a stream, if it is one; vLLM sends each event as one message."""
     if not (found := _ERROR_EVENT.fullmatch(message.get("body", b""))):
         return message
     content = _decoded(found["data"])
@@ -110,8 +108,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _is_openai(content: Any) -> bool:
-    """Return whether an error has OpenAI's shape; Anthropic's counts too, and becomes Anthropic's
-    again."""
+    """Return whether an error has OpenAI's shape; Anthropic's also counts and is restored later."""
     return (
         isinstance(content, dict)
         and isinstance(content.get("error"), dict)

@@ -1,4 +1,4 @@
-"""An ingress generates one real token before it is ready, by the way that every request goes."""
+"""The first token of an ingress, which proves the whole request path before it is ready."""
 
 import asyncio
 import contextlib
@@ -7,15 +7,12 @@ from macroserve.engine.tokens import Choice, RefusedError, TokenRequest, TokenSt
 from macroserve.serving.ingress.cell_directory import CellDirectory
 
 LOOK_S = 1.0
-"""Longest time between two looks for an instance; a change of the directory ends it."""
+"""Longest wait for a change of the directory."""
 RETRY_S = 0.05
 
 
 async def first_token(directory: CellDirectory, streamer: TokenStreamer) -> None:
-    """Return when an instance has generated a token.
-
-    Until the directory has an instance, no cell is asked for one.
-    """
+    """Wait until an instance has generated a token."""
     request = TokenRequest(
         request_id="ready",
         token_ids=(1,),

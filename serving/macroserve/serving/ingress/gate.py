@@ -1,4 +1,4 @@
-"""Decide who may call what on the public endpoint, from the request's head alone."""
+"""Access control of the public endpoint, by the request's head alone."""
 
 import re
 
@@ -17,18 +17,15 @@ from macroserve.serving.ingress.public_routes import (
 )
 
 KEY_CLASS = "macroserve.key_class"
-"""Key of the ASGI scope: name of the SLO class that the request's API key has."""
+"""Key of the ASGI scope with the SLO class of the request's API key."""
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
-"""Request ids go to logs, other processes and back to the client."""
+"""Allowed request ids: they appear in logs, other processes and the response."""
 
 
 class Gate:
-    """The gate answers 404 for a path that is no public route, 405 for another method, 401 without
-    a key.
-
-    A refusal is sent before one byte of the body is read. Without ``keys`` everyone may call.
-    """
+    """Middleware that answers 404 for an unknown path, 405 for another method, and 401 without a
+    valid key, before it reads any of the body. ``keys`` is None for open access."""
 
     def __init__(self, app: ASGIApp, keys: LiveApiKeys | None) -> None:
         self._app = app
@@ -36,7 +33,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            # No public route is a WebSocket; a close before it is accepted is a 403.
+            # No public route is a WebSocket; closing before accepting makes a 403.
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
@@ -44,7 +41,7 @@ class Gate:
         refusal = self._refusal(scope, route, headers)
         if refusal is not None:
             if "expect" in headers:
-                # The client keeps its body to itself now, and the connection has no next request.
+                # The client now sends no body, so the connection cannot be reused.
                 refusal.headers["connection"] = "close"
             await refusal(scope, receive, send)
         elif _is_open(route):
@@ -55,8 +52,7 @@ class Gate:
     def _refusal(
         self, scope: Scope, route: PublicRoute | None, headers: Headers
     ) -> Response | None:
-        """Return the answer to a request that is refused; else note its key's class in the
-        scope."""
+        """Return the refusal, or None after storing the key's class in the scope."""
         if route is None:
             return error_response(404, UNSERVED.get(scope["path"], "there is no such path"))
         if scope["method"] not in route.methods:
@@ -82,7 +78,7 @@ def _is_open(route: PublicRoute | None) -> bool:
 
 
 def _no_body() -> Receive:
-    """Return an empty body: routes that are open to everybody read none."""
+    """Return an empty body, as open routes read none."""
     messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def first_empty() -> Message:

@@ -1,7 +1,7 @@
-"""Client of an instance: streams the tokens of a request, and classifies how an attempt failed.
+"""The client of an instance, which streams the tokens of a request and classifies its failures.
 
-Instances send a frame at least every INTERVAL_S. A path that is silent for SILENCE_S is broken,
-however long the queue may be.
+Instances send a frame at least every INTERVAL_S. A connection that is silent for SILENCE_S is
+broken, however long the queue.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from macroserve.serving.security.key_source import LiveKeys
 
 CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 10 * INTERVAL_S
-"""Ten missed frames: a busy machine delays one or two, and of the 15 s that a stream may pause in a
-partition enough is left to continue elsewhere."""
+"""Ten missed frames: a busy machine delays one or two, and a stream in a network partition may
+pause for 15 s, which leaves time to continue elsewhere."""
 STOPPED_TIMEOUT_S = 1.0
-"""For the notice of a stop string: only metrics wait for it, as its client has the answer."""
+"""Time-out for reporting a stop string, which only metrics need: the client has its answer."""
 KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
 
 
@@ -52,11 +52,11 @@ class HandedBackError(Exception):
 
 
 class UnreachableError(Exception):
-    """The instance did not accept the request, or its address does not prove to be the instance."""
+    """The instance did not accept the request, or another program is at its address."""
 
 
 class BrokenError(Exception):
-    """The instance accepted the request, and died, hung or failed before its end."""
+    """The instance accepted the request, then died, hung or failed."""
 
 
 class SilentError(BrokenError):
@@ -64,7 +64,7 @@ class SilentError(BrokenError):
 
 
 class InstanceClient:
-    """A client of all instances, which owns the connections to them."""
+    """A client of all instances, with one connection to each."""
 
     def __init__(self, keys: LiveKeys, silence_s: float) -> None:
         self._keys = keys
@@ -91,7 +91,7 @@ class InstanceClient:
 
     @property
     def streaming(self) -> frozenset[str]:
-        """Return the names of the instances that stream at present."""
+        """Return the names of the instances with open streams."""
         return frozenset(name for name, found in self._connections.items() if found.has_streams)
 
     def break_off(self, instance: str) -> None:
@@ -102,12 +102,12 @@ class InstanceClient:
     async def stream(
         self, instance: str, address: str, body: dict[str, Any], num_earlier: int, put: Put
     ) -> None:
-        """Pass on choices as they come, until the last; among them one without tokens once the
-        instance has accepted the request. Raises HandedBackError, UnreachableError, BrokenError or
+        """Pass choices to ``put`` until the last one, starting with an empty one when the instance
+        has accepted the request. Raises HandedBackError, UnreachableError, BrokenError or
         RefusedError.
 
         body: vLLM's ``GenerateRequest``.
-        num_earlier: number of the stream's tokens from other instances.
+        num_earlier: tokens of the stream that came from other instances.
         """
 
         async def on_cancel(end: asyncio.CancelledError) -> None:
@@ -132,8 +132,7 @@ class InstanceClient:
             raise BrokenError(str(error)) from error
 
     async def _connected(self, instance: str, address: str) -> TokenConnection:
-        """Return the connection to an instance. Streams that need the same one share one attempt,
-        and fail together."""
+        """Return the connection to an instance; concurrent calls share one attempt to connect."""
         connection = self._connections.get(instance)
         if connection is not None and connection.open and connection.address == address:
             return connection
@@ -156,8 +155,8 @@ class InstanceClient:
         return self._http
 
     async def _report_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
-        """Have the instance count the request as ended. If its stream just closed, it would be one
-        whose client has left, which no metric of vLLM counts."""
+        """Let the instance count the request as finished. If its stream just closed, vLLM would
+        take it for an aborted one, which its metrics do not count."""
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(STOPPED_TIMEOUT_S):
                 async with self._session.post(
@@ -170,7 +169,7 @@ class InstanceClient:
 
 
 def _guarded_socket(address: AddrInfoType) -> socket.socket:
-    """Open a socket whose connection does not outlive a peer that acknowledges nothing."""
+    """Open a socket whose connection ends when the peer stops acknowledging."""
     family, kind, protocol, _, _ = address
     sock = socket.socket(family=family, type=kind, proto=protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -186,8 +185,8 @@ def _guarded_socket(address: AddrInfoType) -> socket.socket:
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
-    """Raise the error of a refusal: a fault of the request ends it, one of the instance reroutes
-    it."""
+    """Raise RefusedError for a fault of the request, UnreachableError or BrokenError for one of
+    the instance."""
     if response.status == HTTPStatus.OK:
         return
     text = await response.text()

@@ -1,7 +1,6 @@
-"""Count the requests of an ingress, and serve one page of all metrics: its own, its peers', the
-instances'.
+"""Metrics of an ingress, and one page with those of its peers, the cells and the instances.
 
-Labels are bounded: outcomes, reasons and names that the operator chose; nothing from a client.
+Labels have few values (outcomes, reasons, names of the deployment) and none from clients.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +28,6 @@ class IngressMetrics:
     """The metrics of one ingress.
 
     classes: all SLO classes of the deployment.
-    names: labels of each sample.
     """
 
     def __init__(self, namespace: str, macroinstance: str, classes: Iterable[SloClass]) -> None:
@@ -103,7 +101,7 @@ class IngressMetrics:
     def request(
         self, arrival_s: float, request: TokenRequest, targets: SloClass
     ) -> Iterator[ServedRequest]:
-        """Count a client's request from its arrival to its end."""
+        """Count a client's request, from its arrival to its end; probes are not counted."""
         record = ServedRequest(arrival_s, targets)
         if request.probe:
             yield record
@@ -135,8 +133,8 @@ class IngressMetrics:
 
 
 class _Counted(Collector):
-    """The collector shows figures that somebody else keeps. A ``Counter`` would tell with each page
-    that it has just been created."""
+    """A collector of given values. A new ``Counter`` for each page would report a new creation
+    time each time."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -146,7 +144,7 @@ class _Counted(Collector):
 
 
 def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) -> str:
-    """Return the cells' gauges and counters, from their last summaries."""
+    """Return a page of the cells' metrics, from their last summaries."""
     registry = CollectorRegistry()
     labels = (*names, "cell")
 
@@ -206,18 +204,16 @@ def cell_page(summaries: Iterable[messages.CellSummary], names: dict[str, str]) 
 
 @dataclass(frozen=True)
 class Source:
-    """A source of metrics has its page.
-
-    page: None if it did not answer.
-    labels: added to each sample of the page.
-    """
+    """A page of metrics from one process."""
 
     page: str | None
+    """None if it did not answer."""
     labels: dict[str, str]
+    """Labels to add to each sample."""
 
 
 def sources_page(sources: Sequence[Source], names: dict[str, str]) -> str:
-    """Return a gauge of the sources that answered, so that a missing one is no fall of a sum."""
+    """Return a page that shows which sources answered: sums drop without the missing ones."""
     registry = CollectorRegistry()
     up = GaugeMetricFamily(
         "macroserve_metrics_source_up",
@@ -232,7 +228,7 @@ def sources_page(sources: Sequence[Source], names: dict[str, str]) -> str:
 
 
 async def scrape(http: aiohttp.ClientSession, url: str) -> str | None:
-    """Return a metrics page; None where nobody answers in time."""
+    """Return a metrics page; None without an answer in time."""
     try:
         timeout = aiohttp.ClientTimeout(total=SCRAPE_TIMEOUT_S)
         async with http.get(url, timeout=timeout) as response:
@@ -242,12 +238,12 @@ async def scrape(http: aiohttp.ClientSession, url: str) -> str | None:
 
 
 def merge(sources: Iterable[Source]) -> str:
-    """Merge the pages of sources into one; a family's head comes once."""
+    """Merge the pages of sources into one, with one header for each metric family."""
     heads: dict[str, str] = {}
     samples: dict[str, list[str]] = {}
     for source in sources:
         for family in text_string_to_metric_families(source.page or ""):
-            # The parser takes the suffix of a counter off; the text format wants it on.
+            # The parser removes the suffix of counters, which the text format requires.
             name = family.name + "_total" if family.type == "counter" else family.name
             heads.setdefault(
                 family.name, f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n"

@@ -1,4 +1,4 @@
-"""An ingress makes keys of a prompt's beginnings, by which cells know where they are cached."""
+"""Keys of a prompt's prefixes, by which cells find the instances that have them cached."""
 
 import asyncio
 from array import array
@@ -10,15 +10,15 @@ from macroserve.engine.tokens import TokenRequest
 
 
 async def prefix_keys(request: TokenRequest) -> bytes:
-    """Return the keys (``messages.RouteQuery.prefix``) of the beginnings that a prefix cache can
-    have; none where the engine will not look into it."""
+    """Return the keys (``messages.RouteQuery.prefix``) of a prompt's cacheable prefixes; empty if
+    the request does not use the prefix cache."""
     sampling, options = request.sampling, request.options
     if sampling.get("prompt_logprobs") is not None or sampling.get("skip_reading_prefix_cache"):
         return b""
     digest = blake2b(digest_size=PREFIX_KEY_BYTES)
     digest.update(repr((request.adapter, options.get("cache_salt"))).encode())
     if images := options.get("features"):
-        # Megabytes take long enough for others' tokens to wait.
+        # In a thread, as hashing megabytes would delay other requests' tokens.
         await asyncio.to_thread(digest.update, images)
     keys = bytearray()
     start = 0

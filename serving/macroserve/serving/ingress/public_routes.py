@@ -1,7 +1,7 @@
-"""The routes of the public endpoint: what is not listed here does not exist for a client.
+"""The routes of the public endpoint; all other paths are 404.
 
-vLLM's routers bring routes of their own, and a new version brings new ones: a test compares them
-with this list, so that none is served before somebody has decided who may call it.
+New versions of vLLM add routes: a test compares vLLM's routes with this list, so that none is
+served before its access has been decided.
 """
 
 import re
@@ -16,10 +16,8 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PublicRoute:
-    """A client may call this route."""
-
     path: str
-    """Literal path, but for ``{id}``, which is 1 to 128 letters, digits, ``-`` and ``_``."""
+    """Path in which ``{id}`` stands for 1 to 128 letters, digits, ``-`` and ``_``."""
     methods: tuple[str, ...]
     access: Access = Access.API_KEY
 
@@ -67,17 +65,16 @@ UNSERVED = {
         "audio is not served, only text and images",
     ),
 }
-"""Routes that vLLM has for other models, and what a client hears of them."""
+"""Messages for the routes that vLLM has for other kinds of models."""
 
 _PATTERNS = tuple((route.pattern, route) for route in PUBLIC_ROUTES)
 
 
 def find_route(path: str) -> PublicRoute | None:
-    """Return the route of a decoded path, which has to match exactly: no doubled or trailing
-    slashes, no dots, no other case."""
+    """Return the route of a decoded path, which must match exactly, slashes and case included."""
     return next((route for pattern, route in _PATTERNS if pattern.fullmatch(path)), None)
 
 
 def is_anthropic(path: str) -> bool:
-    """Return whether clients of Anthropic's API call this path, and expect its errors."""
+    """Return whether the path belongs to Anthropic's API."""
     return path == "/v1/messages" or path.startswith("/v1/messages/")

@@ -1,4 +1,4 @@
-"""The body of a request to an instance: vLLM's own, with the tag that an instance reads."""
+"""The body of a request to an instance: vLLM's own, with Macroserve's tag."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from macroserve.engine.tokens import TokenRequest
 def request_body(
     request: TokenRequest, query: messages.RouteQuery, emitted: list[int]
 ) -> dict[str, Any]:
-    """Return vLLM's ``GenerateRequest``, with the tokens emitted so far as part of the prompt."""
+    """Return vLLM's ``GenerateRequest``, with the emitted tokens appended to the prompt."""
     tag = RequestTag(
         route_id=query.route_id,
         age_s=query.age_s,
@@ -27,7 +27,7 @@ def request_body(
     if "min_tokens" in sampling:
         sampling["min_tokens"] = max(0, sampling["min_tokens"] - len(emitted))
     if emitted:
-        # They came with the first tokens; without them, the prefix cache may have the prompt.
+        # The first tokens brought the logprobs; without them the prefix cache can be used.
         sampling |= dict.fromkeys(("prompt_logprobs", "skip_reading_prefix_cache"))
     return {
         **request.options,

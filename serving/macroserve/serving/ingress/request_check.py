@@ -1,5 +1,4 @@
-"""The check of a request's body against its bounds, before the application reads it, and the choice
-of its targets and of its session's name."""
+"""The check of a request's body, and the choice of its latency targets and session name."""
 
 from http import HTTPStatus
 from typing import Any
@@ -20,11 +19,11 @@ CHECKED_PREFIXES = ("/v1", "/tokenize", "/detokenize", "/generative_scoring")
 
 
 class RequestCheck:
-    """The check answers 400 for a body that is no JSON object or is beyond a bound, and for targets
-    that are not taken.
+    """Middleware that answers 400 for a body that is no JSON object or exceeds a limit, and 400 or
+    403 for wrong targets.
 
-    It stands behind whatever reads the whole body. The application gets the body that was checked:
-    encoded again, so that two decoders cannot read two things out of one text.
+    It runs inside ``BodyLimit``, which has read the whole body. The application gets the checked
+    body encoded again, so that two decoders cannot interpret one text differently.
     """
 
     def __init__(self, app: ASGIApp, limits: RequestLimits, targets: RequestTargets) -> None:
@@ -38,7 +37,7 @@ class RequestCheck:
             return
         headers = Headers(scope=scope)
         message = await receive()
-        assert not message.get("more_body", False), "the whole body was read before"
+        assert not message.get("more_body", False), "BodyLimit has read the whole body"
         model: object = None
         try:
             if body := message.get("body", b""):
@@ -68,7 +67,7 @@ def _with_header(scope: Scope, name: bytes, value: bytes) -> Scope:
 
 
 def _decoded(body: bytes, limits: RequestLimits) -> dict[str, Any]:
-    """Return the body to go on with. Raises RefusedError with what is wrong with it."""
+    """Return the decoded body. Raises RefusedError with the problem."""
     if problem := excess_of_bytes(body, limits):
         raise _wrong(problem)
     try:

@@ -1,4 +1,4 @@
-"""A request gets its SLO class and its latency targets, from its key, head and model."""
+"""The SLO class and latency targets of a request, from its API key, headers and model."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ TTFT_HEADER = "x-slo-ttft-ms"
 TPOT_HEADER = "x-slo-tpot-ms"
 
 MAX_TARGET_MS = 3_600_000.0
-"""Longest target that a request may bring, milliseconds."""
+"""Largest target that a request may set, milliseconds."""
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
@@ -25,10 +25,10 @@ _current: ContextVar[SloClass | None] = ContextVar("slo_class", default=None)
 
 
 class RequestTargets:
-    """The chooser knows the SLO classes of a deployment.
+    """The SLO classes of a deployment.
 
-    default: the class of requests that belong to no other.
-    takes_numbers: whether requests may bring targets of their own.
+    default: the class of requests without another.
+    takes_numbers: whether requests may set targets.
     """
 
     def __init__(
@@ -40,15 +40,14 @@ class RequestTargets:
         self._takes_numbers = takes_numbers
 
     def choose(self, headers: Headers, key_class: str | None, model: object) -> SloClass:
-        """Return the class of a request, with the targets that it brings.
+        """Return the class of a request, by its API key's class if it has one, else its header,
+        else its model, with the targets that it sets.
 
-        A class that its API key has holds; else its header tells, else its model.
-
-        key_class: name of its API key's class; None if the key has none.
+        key_class: class of its API key; None if the key has none.
         model: name of the model in its body.
 
-        Raises RefusedError for a class that is not known (400) or not the key's (403), and for
-        targets that are no numbers or not taken (400).
+        Raises RefusedError for a class that is unknown (400) or not the key's (403), and for
+        targets that are no numbers or not allowed (400).
         """
         named = self._named(headers)
         if key_class is not None:
@@ -102,7 +101,7 @@ class RequestTargets:
 
 @contextmanager
 def in_class(chosen: SloClass) -> Iterator[None]:
-    """Let what is called here, and every task that it starts, find the class of its request."""
+    """Set the class that ``current_class`` returns in this block, and in tasks started in it."""
     token = _current.set(chosen)
     try:
         yield
@@ -111,7 +110,7 @@ def in_class(chosen: SloClass) -> Iterator[None]:
 
 
 def current_class(default: SloClass) -> SloClass:
-    """Return the class of the request that this task serves, or ``default`` outside of any."""
+    """Return the class of this task's request, or ``default`` outside of ``in_class``."""
     return _current.get() or default
 
 

@@ -1,5 +1,4 @@
-"""Follow a request at the ingress from its arrival to its end, and write its line of the access
-log."""
+"""The record of a request at the ingress, and its line in the access log."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,13 +10,13 @@ from macroserve.core.slo_class import SloClass
 from macroserve.engine.tokens import RefusedError, TokenRequest, stop_string_met
 
 CLIENT_CLOSED_REQUEST = 499
-"""The status in nginx's logs of a request whose client left before the end."""
+"""Status in nginx's logs of a request whose client has disconnected."""
 
 log = get_logger(__name__)
 
 
 class ServedRequest:
-    """A served request has the times, tokens and outcome of a request, as its client sees them."""
+    """Times, tokens and outcome of a request, as its client sees them."""
 
     def __init__(self, arrival_s: float, targets: SloClass) -> None:
         self.arrival_s = arrival_s
@@ -47,7 +46,7 @@ class ServedRequest:
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the mean time per token after the first, seconds; None for a single token."""
+        """Return the mean time per token after the first, seconds; None for one token."""
         if self.first_s is None or self.num_tokens < 2:
             return None
         return (self.last_s - self.first_s) / (self.num_tokens - 1)
@@ -60,8 +59,7 @@ class ServedRequest:
         return self._slo.is_met(ttft_s, after_s, self.num_tokens - 1, self._num_slow)
 
     def ended_by(self, error: BaseException) -> None:
-        """Take the outcome from what ended the request: its text has met a stop string, its client
-        has left, or it failed."""
+        """Set the outcome from the error: a stop string was met, the client left, or it failed."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             if not stop_string_met(error):
                 self.outcome, self.status = "cancelled", CLIENT_CLOSED_REQUEST
@@ -72,7 +70,7 @@ class ServedRequest:
 
     @contextmanager
     def logged(self, request: TokenRequest, model: str) -> Iterator[None]:
-        """Write the access line at the end of the request: no text, no token and no key."""
+        """Log the request at its end, without text, tokens or keys."""
         try:
             yield
         except BaseException as error:

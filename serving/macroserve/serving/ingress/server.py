@@ -1,8 +1,8 @@
-"""An ingress replica: text in, text out; tokens inside.
+"""An ingress replica: text outside, tokens inside.
 
-Replicas on one machine listen on the same port (SO_REUSEPORT: the kernel spreads connections, no
-proxy stands between a client and its tokens), and each on one of its own for its peers. The public
-port serves the API, ``/health`` and ``/ready``; metrics and orders are on the private ports only.
+Replicas on one machine share the public port (by SO_REUSEPORT, without a proxy between a client and
+its tokens), and each has a private port for its peers. The public port serves the API, ``/health``
+and ``/ready``; metrics and the admin API are on the private ports only.
 """
 
 import asyncio
@@ -52,47 +52,44 @@ from macroserve.serving.security.calls import session
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 
 METRICS_PATH = "/macroserve/metrics"
-"""What one replica knows, the cells included: for a Prometheus that scrapes every replica."""
+"""Metrics of this replica and the cells, for a Prometheus that scrapes every replica."""
 REQUEST_METRICS_PATH = "/macroserve/metrics/requests"
-"""What one replica counted itself: for its peers."""
+"""Metrics of this replica alone, for its peers."""
 PRIVATE_GRACE_S = 5.0
 PRIVATE_LIMITS = HttpLimits(max_connections=256)
-"""For the kubelet, Prometheus, the operator and the other replicas."""
+"""Enough for the kubelet, Prometheus, the operator and the other replicas."""
 LEAVING_S = 5.0
-"""How long a replica that leaves goes on taking requests: until nobody sends it any."""
+"""Time for which a leaving replica accepts requests, until load balancers stop sending any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressOptions:
-    """The options of an ingress replica."""
-
     host: str = "127.0.0.1"
     port: int = 8000
     """Public port; all replicas on one machine share it."""
     private_host: str = "127.0.0.1"
-    """Address where peers and Prometheus reach this replica."""
+    """Address for peers and Prometheus."""
     private_port: int = 0
-    """Port there; 0 for any free one."""
+    """0 means any free port."""
     shared_private_port: int | None = None
-    """Second port there, of all replicas on one machine."""
+    """Second private port, shared by all replicas on one machine."""
     namespace: str = "default"
     macroinstance: str
-    """Name of the deployment."""
     keys: KeySource
     admin_token: str | None = field(default=None, repr=False)
     """Token for /admin, which is not served without one."""
     api_keys: ApiKeySource | None = None
-    """None lets everybody call."""
+    """None means open access."""
     attainment: float = 0.9
-    """Share of the default class's requests that should meet the targets, 0 to 1."""
+    """Target attainment of the default class, 0 to 1."""
     grace_s: float = 30.0
-    """Time that accepted requests have when it stops, seconds."""
+    """Time for accepted requests to finish at the stop, seconds."""
 
 
 class IngressServer:
     """The server of one ingress replica.
 
-    head: base URL of the head, which knows the cells.
+    head: base URL of the head, for the list of cells.
     """
 
     def __init__(
@@ -113,11 +110,8 @@ class IngressServer:
         self._tasks = BackgroundTasks()
 
     async def start(self) -> None:
-        """Start the replica: it listens when this returns, and is ready (``/ready``) once a token
-        came back from an instance.
-
-        Raises ApiKeysError when API keys were asked for and there are none.
-        """
+        """Start the replica: it listens when this returns, and is ready (``/ready``) after its
+        first token. Raises ApiKeysError if API keys are required and there are none."""
         return_large_blocks()
         source = self._options.api_keys
         class_names = [each.name for each in self._settings.slo_classes]
@@ -155,7 +149,7 @@ class IngressServer:
         self._closing = CloseConnectionsMiddleware(ErrorShape(Gate(checked, self._api_keys)))
         answering = RetryAfter(self._closing, self._dispatcher.retry_after_s)
         self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)
-        # vLLM's error handlers look for it there.
+        # vLLM's error handlers read this attribute.
         app.state.server = self._server
         self._private_server = HttpServer(
             self._private_application(), PRIVATE_GRACE_S, PRIVATE_LIMITS
@@ -163,17 +157,17 @@ class IngressServer:
         freeze()
         await self._private_server.start(*private)
         await self._server.start(public)
-        self._tasks.start("makes the ingress ready", self._become_ready(), may_end=True)
+        self._tasks.start("readiness", self._become_ready(), may_end=True)
         if self._api_keys:
-            self._tasks.start("follows the API keys", self._api_keys.follow(), may_end=True)
+            self._tasks.start("API key reload", self._api_keys.follow(), may_end=True)
 
     async def leave(self) -> None:
-        """Answer as not ready, and stay until those who send requests have noticed."""
+        """Report not ready, and wait until load balancers stop sending requests."""
         self._closing.leaving = True
         await asyncio.sleep(LEAVING_S)
 
     async def stop(self) -> None:
-        """Stop after accepted requests have finished, within the grace."""
+        """Stop when accepted requests have finished, within the grace period."""
         await self._tasks.stop()
         await self._server.stop()
         await self._private_server.stop()
@@ -183,7 +177,7 @@ class IngressServer:
         await self._http.close()
 
     def check(self) -> None:
-        """Raise RuntimeError when the replica can serve no more."""
+        """Raise RuntimeError when the replica cannot serve any more."""
         if not (self._server.alive and self._private_server.alive):
             raise RuntimeError("the HTTP server has ended")
         for part in (self._tasks, self._directory, self._dispatcher):
@@ -223,7 +217,7 @@ class IngressServer:
     async def _become_ready(self) -> None:
         await first_token(self._directory, self._dispatcher)
         self._ready = True
-        # Not before: it imports as much as the ingress itself, which a start would wait for.
+        # Not earlier, as its imports would delay the start.
         await self._grammars.start()
 
     # -- endpoints
@@ -245,8 +239,7 @@ class IngressServer:
         return await _merged([Source(self._metrics.page(), {}), Source(self._cell_page(), {})])
 
     async def _metrics_endpoint(self, request: Request) -> Response:
-        """Answer with the metrics of all ingress replicas, cells and instances, whichever replica
-        is asked."""
+        """Answer with the metrics of all ingress replicas, cells and instances."""
         peers = {a for s in self._directory.summaries for a in s.ingresses} - {self._own_address}
         members = self._directory.members.values()
         peer_pages, instance_pages = await asyncio.gather(
@@ -272,7 +265,7 @@ class IngressServer:
 
 
 async def _merged(sources: list[Source]) -> Response:
-    # In a thread: the pages of 16 instances take 0.15 s, in which no token would leave.
+    # In a thread: 16 instances' pages take 0.15 s, which would delay tokens.
     return _metrics_response(await asyncio.to_thread(merge, sources))
 
 

@@ -1,7 +1,4 @@
-"""An ingress's connection to an instance, which carries the tokens of all their streams.
-
-``engine.token_frames`` describes the protocol.
-"""
+"""The ingress's side of the protocol of ``engine.token_frames``."""
 
 import asyncio
 import contextlib
@@ -33,7 +30,7 @@ from macroserve.serving.security.calls import to
 
 CANCEL_TIMEOUT_S = 2.0
 IDLE_S = 30.0
-"""Time after which a connection without streams is closed: it would wake both ends each second."""
+"""Time after which a connection without streams is closed, as it wakes both ends each second."""
 
 OnCancel = Callable[[asyncio.CancelledError], Awaitable[None]]
 
@@ -43,7 +40,7 @@ class ConnectionEndedError(Exception):
 
 
 class _Stream:
-    """Choices of one request. ``end`` is the last choice, or the error that ended the stream."""
+    """Consumer of one request's choices; ``end`` becomes the last choice or an error."""
 
     def __init__(self, put: Put) -> None:
         self._put = put
@@ -72,7 +69,7 @@ class TokenConnection:
     """A connection to one instance.
 
     http: a session of ``calls.session`` whose reads time out when the instance is silent.
-    check: raises the error of an answer that is no success.
+    check: raises an error for a response that is no success.
     """
 
     def __init__(
@@ -125,13 +122,12 @@ class TokenConnection:
     async def stream(
         self, token_ids: list[int], request: dict[str, Any], put: Put, on_cancel: OnCancel
     ) -> Choice:
-        """Pass on all choices of a request but the last, which is returned; among them one without
-        tokens once the instance has accepted the request. Raises the errors of ``check``,
-        ConnectionEndedError, or the error that ended the connection.
+        """Pass choices to ``put``, starting with an empty one when the instance has accepted the
+        request; return the last one. Raises the errors of ``check``, ConnectionEndedError, or the
+        error that ended the connection.
 
         request: fields of vLLM's ``GenerateRequest`` except the tokens.
-        on_cancel: called when the stream is cancelled, before the cancellation reaches the
-            instance.
+        on_cancel: called when the stream is cancelled, before the instance is notified.
         """
         number = next(self._numbers)
         self._streams[number] = stream = _Stream(put)
@@ -142,7 +138,7 @@ class TokenConnection:
             ) as response:
                 await self._check(response)
             put(Choice())
-            # Shielded, so that an end that comes during a cancellation still counts.
+            # Shielded, so that an end during a cancellation still counts.
             return await asyncio.shield(stream.end)
         except asyncio.CancelledError as end:
             await on_cancel(end)
@@ -156,7 +152,7 @@ class TokenConnection:
                 self._cancel(number)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
-        """Pass on items to the streams until the connection ends."""
+        """Pass items to the streams until the connection ends."""
         parser = FrameParser()
         error: Exception = ConnectionEndedError("the connection ended early")
         try:

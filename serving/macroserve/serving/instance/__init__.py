@@ -1,1 +1,1 @@
-"""An instance: an engine behind HTTP, and the control process that watches it."""
+"""The instance: an engine behind HTTP, and the control process that watches it."""

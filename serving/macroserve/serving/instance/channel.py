@@ -1,5 +1,4 @@
-"""Messages between an instance's control process and its server process: JSON lines over a socket
-pair."""
+"""Messages between an instance's control and server processes: JSON lines over a socket pair."""
 
 import asyncio
 import contextlib
@@ -17,7 +16,7 @@ T = TypeVar("T")
 
 
 class Order(msgspec.Struct, frozen=True, tag="order"):
-    """See ``token_server.TokenServer.command``."""
+    """A command for ``token_server.TokenServer.command``."""
 
     number: int
     verb: str
@@ -25,11 +24,11 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """End the server process in order."""
+    """Request to end the server process cleanly."""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """The server listens at ``address``."""
+    """Report that the server listens at ``address``."""
 
     pid: int
     address: str
@@ -37,33 +36,29 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The server does not start.
-
-    kind: name of the exception.
-    """
+    """Report that the server cannot start."""
 
     kind: str
+    """Name of the exception."""
     message: str
 
 
 class ServerBeat(msgspec.Struct, frozen=True, tag="beat"):
-    """The server's loop turns."""
+    """Heartbeat of the server's event loop."""
 
     num_unfinished: int
     """Requests in the engine."""
     fault: str | None = None
-    """Reason why it can serve no more."""
+    """Reason why it cannot serve any more."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """The server answers the order with the same number.
-
-    error: reason why the order was not carried out.
-    """
+    """Answer to the order with the same number."""
 
     number: int
     result: Any = None
     error: str | None = None
+    """Reason why the order failed."""
 
 
 ToServer = Order | Stop
@@ -74,7 +69,7 @@ decode_to_control = msgspec.json.Decoder(ToControl).decode
 
 
 class Channel:
-    """The channel is one end of the socket pair."""
+    """One end of the socket pair."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -85,11 +80,11 @@ class Channel:
         return cls(*await asyncio.open_connection(sock=sock, limit=MAX_LINE_BYTES))
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send a message without waiting; it is lost if the other end no longer reads."""
+        """Send a message without waiting; it is lost if the other process no longer reads."""
         self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def messages(self, decode: Callable[[bytes], T]) -> AsyncIterator[T]:
-        """Yield messages until the other end is gone."""
+        """Yield messages until the other process ends."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while line := await self._reader.readline():
                 yield decode(line)

@@ -1,16 +1,14 @@
-"""An instance: an engine behind HTTP in a process of its own, and the control process beside it.
+"""The control process of an instance, which starts and watches its server process.
 
-The server process (``token_server``) takes requests, and one of them may hold its loop for seconds.
-The control process, which starts it, is reached by no client: it says how the instance stands, and
-ends the instance when its engine makes no progress (``core.health``). On its own port it serves, to
-calls with a token for it (``calls``):
+The server process (``token_server``) takes requests, one of which may block its loop for seconds.
+No client reaches the control process, which reports the instance's status and stops the instance
+when its engine makes no progress (``core.health``). Its port serves, besides ``GET /health``, calls
+with a token (``calls``):
 
 - ``GET /macroserve/status?cell=NAME``: joins the instance to that cell; the answer is an endless
-  stream of statuses, a JSON line each, repeated once a second while nothing happens.
+  stream of statuses, a JSON line each, repeated once a second while nothing changes.
 - ``GET /macroserve/identity``: freshly signed handle and current cell.
-- ``POST /macroserve/command``: orders for the engine's scheduler.
-
-and to everybody ``GET /health``.
+- ``POST /macroserve/command``: commands for the engine's scheduler.
 """
 
 import asyncio
@@ -50,15 +48,13 @@ from macroserve.serving.security.tls import base_url
 log = get_logger(__name__)
 
 STOP_GRACE_S = 1.0
-"""For answers of the control server; status streams are ended before."""
+"""Time for the control server's responses; status streams are closed first."""
 JUDGE_S = 0.5
 OPEN_PATHS = ("/health",)
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
-    """The options of an instance."""
-
     name: str
     namespace: str
     incarnation: int
@@ -66,17 +62,17 @@ class InstanceOptions:
     keys: KeySource
     pool: Pool = Pool.LP
     host: str = "127.0.0.1"
-    """Address that the control server listens on."""
+    """Address of the control server."""
     control_port: int = 0
-    """Port that it listens on; 0 for any free one."""
+    """0 means any free port."""
     grace_s: float = 30.0
-    """Time that requests have when it leaves, seconds."""
+    """Time for running requests to finish when the instance leaves, seconds."""
     caches: CacheWatch | None = None
-    """Caches as they were before the start; None where the start is not measured."""
+    """Caches before the start; None if the start is not measured."""
 
 
 class Tokens(Protocol):
-    """A TokenServer runs in this process or in one of its own."""
+    """A TokenServer, in this process or another."""
 
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
@@ -93,10 +89,7 @@ class Tokens(Protocol):
 
 
 class InstanceServer:
-    """The control server answers for an instance and judges its health.
-
-    tokens: the process with the engine and its server.
-    """
+    """The control server of an instance, whose engine and token server are in ``tokens``."""
 
     def __init__(self, settings: EngineSettings, options: InstanceOptions, tokens: Tokens) -> None:
         self._settings = settings
@@ -114,13 +107,13 @@ class InstanceServer:
         self._folder = tempfile.TemporaryDirectory(prefix="macroserve-")
 
     async def start(self) -> InstanceIdentity:
-        """Start the instance; return once it generated a real token and both servers listen."""
+        """Start the instance; return when it has generated a token and both servers listen."""
         options = self._options
         listener = bound(options.host, options.control_port)
         path = f"{self._folder.name}/status"
         self._receiver = await StatusReceiver.listen(path, self._feed.publish, self._observe_engine)
         started = await self._tokens.start(path, self._observe_server)
-        # The engine is connected. An instance that is killed could not remove the folder later.
+        # The engine is connected; an instance that is killed would leave the folder behind.
         self._folder.cleanup()
         shape = started.shape
         self._judge = HealthJudge(started.pid, _now())
@@ -152,7 +145,7 @@ class InstanceServer:
         guarded = CallGuard(app, self._keys, self._audiences)
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
         await self._server.start(listener)
-        self._judging.start("judges its health", self._keep_judging(), may_end=True)
+        self._judging.start("health check", self._keep_judging(), may_end=True)
         log.info("hybrid cache decided", instance=options.name, decision=shape.hybrid_cache)
         log.info("prefix caching decided", instance=options.name, decision=shape.prefix_caching)
         if start := self._handle.start:
@@ -163,14 +156,14 @@ class InstanceServer:
         caches = self._options.caches
         if caches is None:
             return None
-        # A folder of a network may be slow.
+        # In a thread, as a network file system may be slow.
         grown = await asyncio.to_thread(lambda: caches.grown)
         shape = started.shape
         return InstanceStart(process_age_s(), shape.load_s, shape.warm_up_s, not grown)
 
     def identity(self) -> InstanceIdentity:
-        """Return the identity with the signed handle. Raises RuntimeError when the instance can
-        serve no more."""
+        """Return the identity, with a signed handle. Raises RuntimeError when the instance cannot
+        serve any more."""
         assert self._handle is not None, "the instance is not started"
         self.check()
         handle = sign(self._handle, self._keys.ring, time.time())
@@ -178,7 +171,7 @@ class InstanceServer:
 
     @property
     def fault(self) -> str | None:
-        """Return why the instance cannot serve, as the end of a sentence; None while it can."""
+        """Return why the instance cannot serve, as the end of a sentence; None if it can."""
         if self._fault is not None:
             return self._fault
         if self._server is None or not self._server.alive:
@@ -190,17 +183,17 @@ class InstanceServer:
         return self.fault is None
 
     def check(self) -> None:
-        """Raise RuntimeError when the instance can serve no more."""
+        """Raise RuntimeError when the instance cannot serve any more."""
         if fault := self.fault:
             raise RuntimeError(fault)
 
     async def leave(self) -> None:
-        """Take no more requests, hand back those that wait, and let the others end within the
-        grace: what is still there then goes on elsewhere."""
+        """Accept no more requests, hand back the waiting ones, and let running ones finish within
+        the grace period; other instances continue the rest."""
         with contextlib.suppress(TimeoutError, ValueError):
             async with asyncio.timeout(self._options.grace_s):
                 await self._tokens.command("drain", True)
-                while self.healthy and not self._feed.idle:  # noqa: ASYNC110 - only statuses tell
+                while self.healthy and not self._feed.idle:  # noqa: ASYNC110 - by statuses
                     await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
@@ -214,8 +207,7 @@ class InstanceServer:
         self._folder.cleanup()
 
     def kill(self) -> None:
-        """End at once, as a process that is killed: nothing listens any more, and connections are
-        reset."""
+        """Stop at once, like a killed process: close the ports and reset all connections."""
         self._tokens.kill()
         self._judging.cancel()
         if self._server is not None:
@@ -241,7 +233,7 @@ class InstanceServer:
         judge = self._judge
         while not (fault := self._tokens.fault or judge.fault(_now())):  # noqa: ASYNC110 - by time
             await asyncio.sleep(JUDGE_S)
-        # A process that does not work must not answer once more: first it, then the statuses.
+        # The server process is killed before the status stream ends, so that it cannot answer.
         self._fault = fault
         self._tokens.kill()
         log.error("instance shut itself down", instance=self._options.name, reason=fault)
@@ -253,7 +245,7 @@ class InstanceServer:
         if path in OPEN_PATHS:
             return None
         own = Audience(Purpose.CONTROL, self._options.name)
-        # Who looks for instances knows no names yet.
+        # Discovery has no names yet.
         return (own, Audience(Purpose.CONTROL)) if path == IDENTITY_PATH else (own,)
 
     async def _status(self, request: Request) -> Response:

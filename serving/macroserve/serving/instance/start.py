@@ -1,4 +1,4 @@
-"""An instance measures its start: how long it took, and whether the caches had what it needed."""
+"""Measurement of an instance's start: its duration, and whether the caches were warm."""
 
 import os
 import time
@@ -7,29 +7,28 @@ from contextlib import suppress
 from pathlib import Path
 
 _START_TIME = 19
-"""Place of ``starttime`` among the fields that follow the command in ``/proc/self/stat``."""
+"""Index of ``starttime`` among the fields after the command in ``/proc/self/stat``."""
 
 
 def process_age_s() -> float:
-    """Return the time since this process began, seconds, with a resolution of a hundredth."""
+    """Return the age of this process, seconds, in steps of a hundredth."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     began_s = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
 
 class CacheWatch:
-    """The watch remembers the entries of cache folders, to tell later whether a start added any.
+    """Entries of cache folders before a start, which show later whether the start added any.
 
-    A checkpoint's files and the code of one configuration are one entry each, and what is written
-    beside them, such as locks, is none. An instance that starts at the same time in the same
-    folders counts as well: both then wait for what is fetched or compiled.
+    A checkpoint and the compiled code of one configuration are one entry each; locks and the like
+    are none. Entries of another instance that starts at the same time also count: both wait for the
+    download or the compiler.
     """
 
     def __init__(self, folders: Iterable[Path], grown: bool = False) -> None:
-        """Read the folders.
+        """Read the folders, of which some may not exist.
 
-        folders: those that do not exist yet are empty.
-        grown: whether an earlier step of the same start has added something.
+        grown: whether an earlier step of the same start has added an entry.
         """
         self._folders = tuple(folders)
         self._grown = grown

@@ -10,12 +10,12 @@ from macroserve.engine.status import decode
 
 
 class StatusFeed:
-    """The feed gives statuses to one reader at a time: a new reader takes over from the old one."""
+    """A stream of statuses for one reader at a time; a new reader replaces the old one."""
 
     def __init__(self) -> None:
         self._latest: bytes | None = None
-        # A reader that falls this far behind misses the oldest; the newest says it all but for
-        # the ids taken in, which a cell's ledger times out.
+        # A reader this far behind misses the oldest. The newest contains everything except the
+        # admitted ids, which time out in the cell's ledger.
         self._unread: deque[bytes] = deque(maxlen=256)
         self._changed = asyncio.Event()
         self._reader = 0
@@ -27,18 +27,18 @@ class StatusFeed:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing runs or waits, by the latest status."""
+        """Return whether the latest status shows no request."""
         status = decode(self._latest) if self._latest else None
         return status is None or not (status.num_running + status.num_waiting)
 
     def close(self) -> None:
-        """End the stream of the present reader."""
+        """End the current reader's stream."""
         self._reader += 1
         self._changed.set()
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Yield JSON lines: the latest status at once, then each as it comes, or again every
-        second."""
+        """Yield the latest status, then each new one or, after a second without, the same again, as
+        JSON lines."""
         self._reader = me = self._reader + 1
         self._changed.set()
         while self._reader == me:

@@ -1,4 +1,4 @@
-"""An instance's side of the protocol of ``engine.token_frames``."""
+"""The instance's side of the protocol of ``engine.token_frames``."""
 
 import asyncio
 import contextlib
@@ -36,17 +36,17 @@ Submit = Callable[[dict[str, Any], TokenReader], Awaitable[Leave]]
 
 
 class Connection:
-    """Tokens that an ingress has yet to take.
+    """Tokens that an ingress has not read yet.
 
-    A reader that falls behind gets larger frames: tokens of one stream are joined, so that the
-    memory is bounded by what the streams may generate.
+    A slow reader gets larger frames: the tokens of a stream are merged into one item, so that the
+    memory is bounded by the streams' maximum lengths.
     """
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
         self._items: list[Item] = []
         self._open: dict[int, Item] = {}
-        """Item of each stream, to which further tokens are joined."""
+        """Item of each stream, to which further tokens are added."""
         self._changed = asyncio.Event()
         self._closing = False
         self._ending: set[asyncio.Future[None]] = set()
@@ -74,23 +74,22 @@ class Connection:
         self._changed.set()
 
     def close(self) -> None:
-        """End the connection once its streams have ended."""
+        """End the connection after its last stream."""
         self._closing = True
         self._changed.set()
 
     def end(self, leave: Awaitable[None]) -> None:
-        """Let a request leave the engine."""
+        """Run ``leave``, which removes a request from the engine."""
         self._ending.add(ending := asyncio.ensure_future(leave))
         ending.add_done_callback(self._ending.discard)
 
     def leave(self) -> None:
-        """End all streams, as their reader is gone."""
+        """End all streams after the reader has disconnected."""
         for stream in list(self.streams.values()):
             stream.leave()
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield the items since the previous frame, and an empty frame after INTERVAL_S without
-        any."""
+        """Yield frames with the items since the previous one, or empty after INTERVAL_S."""
         yield b"".join(frames(()))
         while self._items or self.streams or not self._closing:
             with contextlib.suppress(TimeoutError):
@@ -103,7 +102,7 @@ class Connection:
 
 
 class Stream:
-    """The reader of one request, which puts its tokens into the connection's frames."""
+    """The TokenReader of one request, which adds its tokens to the connection's frames."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -135,7 +134,7 @@ class Stream:
             self.leave()
 
     def leave(self) -> None:
-        """End the request, as its reader is gone."""
+        """End the request after its client has left."""
         self._has_left = True
         self._end()
         if self._leave is not None:
@@ -149,10 +148,10 @@ class TokenFrames:
     """Endpoints that start, cancel and serve the streams of all connections.
 
     submit: passes a request to the engine.
-    fault: returns why the engine can serve no more, None while it can.
+    fault: returns why the engine cannot serve any more, None while it can.
 
-    The server outlives its engine by up to a second. Requests that arrive after a fault get 503,
-    which their ingress counts as an attempt that reached no instance: they are not the cause.
+    The server outlives its engine by up to a second. Requests after a fault get 503, which an
+    ingress counts as unreachable and not as a break: they have not caused it.
     """
 
     def __init__(self, submit: Submit, fault: Callable[[], str | None]) -> None:
@@ -169,7 +168,7 @@ class TokenFrames:
         ]
 
     def close(self) -> None:
-        """Accept no more calls, and end each connection with its last stream."""
+        """Accept no more calls, and end each connection after its last stream."""
         self._closing = True
         for connection in self._connections.values():
             connection.close()
@@ -202,7 +201,7 @@ class TokenFrames:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
         connection = self._connections.get(call.connection)
         if connection is None or self._closing:
-            # Nothing has begun, so the request can go to another instance.
+            # 503, as the request can go to another instance.
             return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "there is no such connection")
         if call.stream in connection.streams:
             return _refusal(HTTPStatus.BAD_REQUEST, "the stream's number is taken")
@@ -226,7 +225,7 @@ class TokenFrames:
 
 
 class _FramesReply(StreamingResponse):
-    """A reply that calls ``on_close`` however it ends, even before the first frame."""
+    """A response that calls ``on_close`` at its end, even before the first frame."""
 
     def __init__(self, connection: Connection, on_close: Callable[[], None]) -> None:
         super().__init__(connection.frames(), media_type="application/octet-stream")

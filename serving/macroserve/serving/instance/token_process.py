@@ -1,8 +1,8 @@
-"""An instance's server process, and the control process's hold on it.
+"""An instance's server process, and the handle by which the control process starts and stops it.
 
-Run as ``python -m macroserve.serving.instance.token_process FD``, FD being the process's end of a
-socket pair. It leads a process group of its own, in which everything that the engine starts is:
-what does not work any more is killed as a whole.
+Started as ``python -m macroserve.serving.instance.token_process FD``, where FD is the process's end
+of a socket pair. It leads a process group with all processes of the engine, so that they can be
+killed together.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from macroserve.serving.instance.channel import (
 from macroserve.serving.instance.token_server import STOP_GRACE_S, TokenServer, TokenServerOptions
 
 END_TIMEOUT_S = STOP_GRACE_S + 10
-"""For an engine to end in order, before it is killed."""
+"""Time for an engine to stop before it is killed."""
 KILL_TIMEOUT_S = 2.0
 
 
@@ -54,14 +54,14 @@ class StartError(Exception):
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The control process sends this line first."""
+    """First line from the control process."""
 
     options: TokenServerOptions
     status_path: str | None
 
 
 class TokenProcess:
-    """A TokenServer runs in a process of its own; the methods are those of that class."""
+    """A TokenServer in a separate process, with the same methods."""
 
     def __init__(self, options: TokenServerOptions) -> None:
         self._options = options
@@ -77,12 +77,12 @@ class TokenProcess:
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
     ) -> Started:
-        """Start the process. Raises StartError with the cause when the process does not come up."""
+        """Start the process. Raises StartError with the cause if the start fails."""
         self._channel = await Channel.over(self._spawn())
         self._channel.send(Setup(self._options, status_path))
         self._started = asyncio.get_running_loop().create_future()
         reading = self._read(self._channel, on_beat)
-        self._reading.start("reads from its server process", reading, may_end=True)
+        self._reading.start("messages of the server process", reading, may_end=True)
         try:
             return await self._started
         except BaseException:
@@ -94,8 +94,7 @@ class TokenProcess:
         return self._death() or self._told_fault or self._reading.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """Give the process an order. Raises ValueError with the reason when the order is not
-        carried out."""
+        """Run a command in the process. Raises ValueError with the reason if it fails."""
         assert self._channel is not None
         if self._death():
             raise ValueError("the instance has ended")
@@ -116,8 +115,8 @@ class TokenProcess:
         self.kill()
 
     def _spawn(self) -> socket.socket:
-        """Start the process, and return our end of the socket pair. The kernel ends the process
-        with the thread that starts it, so that is the one that lasts: the event loop's."""
+        """Start the process; return this end of the socket pair. This must run in the event loop's
+        thread, as the kernel kills the process when the thread that started it ends."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -129,11 +128,11 @@ class TokenProcess:
         return ours
 
     def kill(self) -> None:
-        """Kill the process, with all its descendants."""
+        """Kill the process and all its descendants."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        # One that hangs in a driver does not end before that lets it go.
+        # A process that hangs in a driver may outlive the kill.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_TIMEOUT_S)
         self._reading.cancel()
@@ -175,7 +174,7 @@ class TokenProcess:
                 future.set_exception(ValueError("the instance has ended"))
 
 
-# -- the server process's own side
+# -- inside the server process
 
 
 async def _serve(sock: socket.socket, setup: Setup) -> None:
@@ -186,7 +185,7 @@ async def _serve(sock: socket.socket, setup: Setup) -> None:
         freeze()
         channel.send(started)
     except Exception as error:
-        # Whatever an engine raises; the control process says it.
+        # An engine may raise anything; the control process reports it.
         cause = in_manifest_words(str(error)) or type(error).__name__
         channel.send(Failed(type(error).__name__, cause))
         return
@@ -209,7 +208,7 @@ async def _execute(server: TokenServer, channel: Channel, order: Order) -> None:
 
 
 def _setup(sock: socket.socket) -> Setup:
-    """Read the first line, which the control process sends before anything else."""
+    """Read the first line from the control process."""
     line = b""
     while not line.endswith(b"\n"):
         line += sock.recv(1)
@@ -219,13 +218,13 @@ def _setup(sock: socket.socket) -> Setup:
 def main(fd: int) -> None:
     die_with_parent()
     logs.configure()
-    # What it is told comes over the channel; a terminal's Ctrl-C is for the control process.
+    # Ctrl-C is for the control process, which then sends Stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     setup = _setup(sock)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(sock, setup))
-    # An engine's threads do not keep a process that has nothing to do.
+    # Without waiting for threads of the engine.
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
 """An instance's engine and its token endpoint, which run in the instance's server process.
 
 It serves the paths of ``engine.token_frames``, ``POST /macroserve/stopped`` (the text of a request
-has met a stop string) and ``GET /metrics``. The instance's health is asked elsewhere
-(``instance.server``), because one request may hold this process's loop for seconds.
+has met a stop string) and ``GET /metrics``. Health checks go to ``instance.server``, because one
+request may block this process's loop for seconds.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
 
 STOP_GRACE_S = 5.0
-"""Time for responses that are under way when the server stops."""
+"""Time for running responses to finish at the stop."""
 
 OPEN_PATHS = ("/metrics",)
 
@@ -54,7 +54,7 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenServerOptions:
-    """Options of a token server: plain data, which can go to another process."""
+    """Options of a token server, as plain data that can be sent to another process."""
 
     settings: EngineSettings
     name: str
@@ -62,7 +62,7 @@ class TokenServerOptions:
     pool: Pool
     host: str
     port: int = 0
-    """Port to listen on; 0 for any free one."""
+    """0 means any free port."""
     keys: KeySource
 
 
@@ -81,10 +81,10 @@ class TokenServer:
     async def start(
         self, status_path: str | None, on_beat: Callable[[ServerBeat], None]
     ) -> Started:
-        """Start the engine; return once a real token has been generated and the server listens.
+        """Start the engine; return when it has generated a token and the server listens.
 
         status_path: path of the socket for the engine's statuses.
-        on_beat: called every BEAT_S while the loop turns.
+        on_beat: called every BEAT_S by the event loop.
         """
         listener = bound(self._options.host, self._options.port)
         app = await self._engine.start(status_path)
@@ -93,24 +93,23 @@ class TokenServer:
         app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
         guarded = CallGuard(app, self._keys, self._audiences)
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
-        # vLLM's handler of a dead engine stops this server.
+        # vLLM's handler of a dead engine stops this server by the attribute.
         app.state.server = self._server
         await self._server.start(listener)
-        self._beating.start("tells how the server stands", self._beat(on_beat))
+        self._beating.start("heartbeat", self._beat(on_beat))
         address = base_url(self._keys.tls, self._options.host, listener.getsockname()[1])
         return Started(os.getpid(), address, self._engine.shape)
 
     @property
     def fault(self) -> str | None:
-        """Return why nothing can be served any more, as the end of a sentence; None while it
-        can."""
+        """Return why the server cannot serve any more, as the end of a sentence; else None."""
         if self._server is not None and not self._server.alive:
             return self._engine.fault or "its HTTP server has ended"
         return self._engine.fault or self._beating.fault
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """Carry out an order: ``probe`` generates one token, ``engine.commands`` has the others.
-        Raises ValueError for an unknown one."""
+        """Run a command: ``probe``, which generates a token, or one of ``engine.commands``. Raises
+        ValueError for an unknown one."""
         if verb == messages.PROBE:
             return await self._engine.probe()
         return await self._engine.command(verb, argument)
@@ -123,7 +122,7 @@ class TokenServer:
         await self._engine.stop()
 
     def kill(self) -> None:
-        """End at once: close the port and reset all connections."""
+        """Stop at once: close the port and reset all connections."""
         assert self._server is not None
         self._beating.cancel()
         self._server.kill()
@@ -145,5 +144,5 @@ class TokenServer:
         return None if path in OPEN_PATHS else (self._audience,)
 
     async def _metrics(self, request: Request) -> Response:
-        """Return the engine's metrics: vLLM's, under their own names."""
+        """Return vLLM's metrics, under their own names."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -1,1 +1,1 @@
-"""Ray: cell schedulers as Serve applications, and the addresses of what serves."""
+"""Ray: cell schedulers as Serve applications, and a registry of addresses."""

@@ -1,4 +1,4 @@
-"""A cell scheduler as Ray Serve runs it: a process that is started again when it ends."""
+"""A cell scheduler as a Ray Serve deployment, which is restarted when it fails."""
 
 from dataclasses import dataclass
 
@@ -24,12 +24,11 @@ class CellOptions:
     strategy: str
     slo: Slo
     discovery: InstanceDiscovery
-    """A scheduler that starts again finds its instances by it."""
+    """Finds the instances of a restarted scheduler."""
     keys: KeySource
     host: str = "127.0.0.1"
-    """Address that they listen on."""
     ports: range = range(1)
-    """Ports that they may listen on; 0 for any."""
+    """Ports that they may listen on; 0 means any."""
 
 
 @serve.deployment(

@@ -1,4 +1,4 @@
-"""A Ray of this machine that runs the cell schedulers of one deployment, as Serve applications."""
+"""A local Ray cluster that runs the cell schedulers of one deployment, as Serve applications."""
 
 import asyncio
 import logging
@@ -16,27 +16,26 @@ from macroserve.serving.ray.cell_deployment import CellDeployment, CellOptions
 from macroserve.serving.ray.registry import is_announced, withdraw
 
 OBJECT_STORE_BYTES = 100 << 20
-"""No tensor and no token travels through Ray's object store."""
+"""Small: neither tensors nor tokens pass through Ray's object store."""
 PARTS = {"gcs_server": "control store", "raylet": "node manager"}
-"""Parts of Ray that it cannot start again, in words, by the names of their processes."""
+"""Names of the Ray processes that Ray does not restart."""
 START_POLL_S = 0.1
-"""Seconds between two looks at a server that starts: a cell's split waits for its scheduler."""
+"""Interval for checking a starting scheduler; a cell's split waits for it."""
 WATCH_S = 1.0
 SILENCE_S = 20.0
-"""Less than Ray's processes wait before they end themselves (60 s), more than a busy machine
-takes."""
+"""Less than the 60 s after which Ray's processes end themselves, more than a busy machine takes."""
 
 
 class DeployError(Exception):
-    """A server of the deployment does not start; the message says why."""
+    """A server of the deployment that did not start, with the cause."""
 
 
 class RayLostError(Exception):
-    """A part of Ray is gone without which nothing can be looked after; the message names it."""
+    """A part of Ray that has ended or hangs and that Ray does not restart."""
 
 
 class RayCells:
-    """A Ray cluster runs one deployment's cell schedulers.
+    """A Ray cluster for one deployment's cell schedulers.
 
     namespace: Ray's namespace for the names of actors.
     """
@@ -48,8 +47,8 @@ class RayCells:
         self._deployed: set[str] = set()
 
     def start(self) -> None:
-        """Start Ray. Raises DeployError with what kept Ray from starting."""
-        # They tell of every step of their own; a person watches this terminal.
+        """Start Ray. Raises DeployError with the cause if the start fails."""
+        # They log every step on the user's terminal.
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
         try:
@@ -63,20 +62,20 @@ class RayCells:
                 num_cpus=1,
             )
             _end_idle_parts()
-            # Clients talk to the ingress replicas themselves.
+            # Clients connect to the ingress replicas directly.
             serve.start(proxy_location="Disabled")
         except Exception as error:
-            # A path that is too long, no room for its files, a process that does not come up.
+            # For example a path that is too long, a full disk, or a process that does not start.
             raise DeployError(f"Ray: {cause_of(error)}") from error
 
     def stop(self) -> None:
-        """End every process; safe to call in any state."""
-        # The cluster is ours alone and goes with all its actors: Serve needs no farewell.
+        """End all processes of Ray; safe to call in any state."""
+        # Serve needs no shutdown, as the cluster ends with all its actors.
         ray.shutdown()
 
     async def watch(self) -> Never:
-        """Watch Ray until cancelled. Raises RayLostError when Ray's own servers end or hang."""
-        # A control store that ends while it is asked leaves the question open: its process tells.
+        """Watch Ray until cancelled. Raises RayLostError when Ray's servers end or hang."""
+        # A call to a control store that ends never returns, so its process is watched as well.
         answers = asyncio.create_task(_watch_answers())
         try:
             while True:
@@ -89,7 +88,7 @@ class RayCells:
             answers.cancel()
 
     async def deploy_cell(self, name: str) -> None:
-        """Start a cell scheduler; return when it runs, at once if it does already. Raises
+        """Start a cell scheduler; return when it runs, at once if it already does. Raises
         DeployError."""
         async with self._deploying[name]:
             self._deployed.add(name)
@@ -100,11 +99,11 @@ class RayCells:
             try:
                 await asyncio.to_thread(run_application, app, name)
             except DeployError:
-                self._deployed.discard(name)  # who deploys it has to try again
+                self._deployed.discard(name)  # the caller has to retry
                 raise
 
     async def delete_cell(self, name: str) -> None:
-        """Delete a cell scheduler, if there is one of that name."""
+        """Delete a cell scheduler, if it exists."""
         async with self._deploying[name]:
             self._deployed.discard(name)
             withdraw(name)
@@ -114,22 +113,21 @@ class RayCells:
 
     @property
     def cells(self) -> frozenset[str]:
-        """Return the names of the cell schedulers that run or are being started again. Nobody else
-        deploys to this Ray, and Serve's own list of them takes ten milliseconds of CPU to read."""
+        """Return the names of the cell schedulers that run or are being restarted. Nothing else
+        deploys to this Ray, and reading Serve's own list takes ten milliseconds of CPU."""
         return frozenset(self._deployed)
 
 
 def _end_idle_parts() -> None:
-    """End the parts of Ray that a deployment does not use and that poll all the same: the log
-    monitor (logs have files of their own), the autoscaler's monitor and the dashboard's server,
-    which without a dashboard only counts usage."""
+    """End the parts of Ray that poll although a deployment does not use them: the log monitor, the
+    autoscaler's monitor and the dashboard's server, which here only collects usage statistics."""
     node: Any = worker._global_node
     for end in (node.kill_log_monitor, node.kill_monitor, node.kill_dashboard):
         end(check_alive=False)
 
 
 async def _watch_answers() -> Never:
-    """Ask the control store for its nodes each second. Raises RayLostError."""
+    """Query the nodes from the control store each second. Raises RayLostError."""
     answered_s = time.monotonic()
     while True:
         await asyncio.sleep(WATCH_S)
@@ -146,20 +144,20 @@ async def _watch_answers() -> Never:
 
 
 def _ended_parts() -> list[str]:
-    # There is no public way to the processes that ray.init() has started.
+    # Ray has no public API for the processes that ray.init() has started.
     node: Any = worker._global_node
     ended = {kind for kind, _ in node.dead_processes()} if node else set[str]()
     return [name for kind, name in PARTS.items() if kind in ended]
 
 
 def run_application(app: Any, name: str) -> None:
-    """Run a Serve application; return when it runs, which a cell scheduler announces before Serve's
-    controller looks. Raises DeployError with what kept the application from starting."""
+    """Run a Serve application; return when it runs, which a cell scheduler announces before Serve
+    notices. Raises DeployError with the cause if the start fails."""
     target = serve.RunTarget(
         app, name=name, route_prefix=None, logging_config={"log_level": "ERROR"}
     )
     try:
-        # Serve would wait by itself, but looks only once a second.
+        # Serve itself would check only once a second.
         serve.run_many([target], wait_for_applications_running=False)
     except RuntimeError as error:
         raise DeployError(cause_of(error)) from error

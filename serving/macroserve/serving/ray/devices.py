@@ -1,4 +1,4 @@
-"""The GPUs of this machine, of which each instance has its own."""
+"""Assignment of this machine's GPUs to its instances."""
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -10,17 +10,16 @@ from macroserve.engine.settings import EngineSettings
 
 
 def devices_each(settings: EngineSettings) -> int:
-    """Return the GPUs of an instance: none where it is emulated, or vLLM is built for CPUs."""
+    """Return the number of GPUs of an instance: 0 if it is emulated or vLLM is built for CPUs."""
     if settings.emulated or not is_built_for_gpus():
         return 0
     return settings.tensor_parallel * settings.pipeline_parallel
 
 
 class Devices:
-    """The record of which instance has which GPUs.
+    """The GPUs that the deployment may use, with the instances that have them.
 
-    ids: ids of the GPUs that the deployment may use.
-    variable: environment variable that names those of a process.
+    variable: environment variable with the GPUs that a process may use.
 
     Attributes:
         number: number of these GPUs, free or not.
@@ -42,8 +41,8 @@ class Devices:
         return cls(list(visible), manager.get_visible_accelerator_ids_env_var())
 
     def take(self, instance: str, count: int) -> Mapping[str, str]:
-        """Give GPUs to an instance; return the environment variables of its process. Raises
-        RuntimeError where fewer are free."""
+        """Assign GPUs to an instance; return environment variables for its process. Raises
+        RuntimeError if fewer are free."""
         if not count:
             return {}
         if count > len(self._free):
@@ -55,7 +54,7 @@ class Devices:
         return {self._variable: ",".join(self._taken[instance])}
 
     def give_back(self, instance: str) -> None:
-        """Take back the GPUs of an instance that has ended, if it had any."""
+        """Free the GPUs of an instance that has ended, if it had any."""
         self._free += self._taken.pop(instance, [])
 
 

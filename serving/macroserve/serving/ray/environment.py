@@ -1,7 +1,7 @@
-"""Set the environment variables that Ray reads when it is first imported.
+"""Environment variables that Ray reads when it is first imported.
 
-A client that reaches Ray's ports can have code run: Ray unpickles what arrives there. A deployment
-talks over its own HTTP servers and its Ray is of one machine, so nobody else is let in.
+A client of Ray's ports can execute code, because Ray unpickles its messages. A deployment uses its
+own HTTP servers between machines, so Ray's ports are closed to others.
 """
 
 import os
@@ -10,24 +10,23 @@ from macroserve.api.auth import new_secret
 
 DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # As on a laptop's operating system, its servers then listen on the loopback alone...
+    # Like on a laptop, Ray's servers then listen only on the loopback interface...
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # ...but for one in each Serve replica, which like the others wants the token.
+    # ...except for one in each Serve replica, which requires the token like the others.
     "RAY_AUTH_MODE": "token",
-    # Nothing starts another Ray by itself where ours has gone.
+    # No call starts another Ray after ours has ended.
     "RAY_ENABLE_AUTO_CONNECT": "0",
-    # Ray would kill healthy instances for the memory that other programs take: the operating system
-    # knows better who took it.
+    # Ray would kill healthy instances for memory that other programs use.
     "RAY_memory_monitor_refresh_ms": "0",
-    # A replica that hangs does not heed a polite request to end, and keeps its port meanwhile.
+    # A replica that hangs ignores a request to stop, and keeps its port meanwhile.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_kill_worker_timeout_milliseconds": "1000",
-    # By default Serve looks at its replicas ten times a second, which is most of an idle machine's
-    # work. They are asked for their health once a second, and this delays what follows.
+    # Serve's default of ten control loops a second is most of an idle machine's CPU time; health
+    # is checked once a second, so this delays reactions only a little.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
-    # A scheduler then has one loop, uvloop's, and no thread beside it.
+    # A scheduler then needs no second thread and event loop.
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-    # Nobody reads Ray's own metrics, statistics and task histories: the deployment has its own.
+    # Ray's metrics, statistics and task histories are not used.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
     "RAY_enable_metrics_collection": "0",
     "REPORTER_UPDATE_INTERVAL_MS": "60000",

@@ -1,4 +1,4 @@
-"""The instances of one machine, found by the URLs that they are registered with."""
+"""Discovery of the instances of one machine in the registry."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from macroserve.serving.security.key_source import KeySource
 
 @dataclass(frozen=True, slots=True)
 class RegisteredInstances:
-    """The instances are registered in the Ray cluster of this process."""
+    """Instances registered in this process's Ray cluster."""
 
     keys: KeySource
 

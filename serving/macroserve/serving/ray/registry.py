@@ -1,8 +1,7 @@
-"""Register the addresses of the cell schedulers, and of the instances of this machine, under a few
-keys in Ray's cluster-wide store.
+"""Registry of the cell schedulers' addresses, and of this machine's instances, in Ray's store.
 
-Asking Serve for the addresses would cost a tenth of a core; a key is read in half a millisecond. An
-entry outlives a process that was killed, and its successor overwrites it.
+Serve could also return the schedulers' addresses, but takes a tenth of a core; a key is read in
+half a millisecond. The entry of a killed process remains until its successor overwrites it.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ def is_announced(name: str) -> bool:
 
 
 async def cell_urls() -> Mapping[str, str]:
-    """Return the cells by name, each with the URL where its scheduler listened last."""
+    """Return the last known URL of each cell's scheduler."""
     return await asyncio.to_thread(_read, _CELL)
 
 
@@ -46,7 +45,7 @@ def withdraw_instance(name: str) -> None:
 
 
 def instance_urls() -> Mapping[str, str]:
-    """Return the instances by name, each with the URL of its control server."""
+    """Return the URL of each instance's control server."""
     return _read(_INSTANCE)
 
 

@@ -1,1 +1,1 @@
-"""Tokens, keys and TLS by which the parts of a deployment prove themselves to each other."""
+"""Tokens, keys and TLS, by which the components of a deployment authenticate each other."""

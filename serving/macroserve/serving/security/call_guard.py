@@ -1,4 +1,4 @@
-"""Admit calls from other parts alone: in front of an ASGI application, and in an aiohttp one."""
+"""Checks that calls come from other components, for ASGI and aiohttp applications."""
 
 from collections.abc import Awaitable, Callable, Collection
 
@@ -12,7 +12,7 @@ from macroserve.serving.security.calls import Admission, admission
 from macroserve.serving.security.key_source import LiveKeys
 
 Audiences = Callable[[str], Collection[Audience] | None]
-"""For which tokens must be to reach a path; None for a path that is open to everybody."""
+"""Function that returns the audiences whose tokens open a path; None for an open path."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -21,7 +21,7 @@ _ADMISSION = web.RequestKey("admission", Admission)
 
 
 class CallGuard:
-    """The guard lets only calls with tokens in. As the outermost layer it proves every answer."""
+    """Outermost ASGI layer, which admits only calls with tokens and adds a proof to each answer."""
 
     def __init__(self, app: ASGIApp, keys: LiveKeys, audiences: Audiences) -> None:
         self._app = app
@@ -52,7 +52,7 @@ class CallGuard:
 
 
 def guard(app: web.Application, keys: LiveKeys, audiences: Audiences) -> None:
-    """Have an aiohttp application let in only calls with tokens, and prove its answers."""
+    """Make an aiohttp application admit only calls with tokens, and prove its answers."""
 
     @web.middleware
     async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:

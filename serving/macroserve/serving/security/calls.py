@@ -1,8 +1,8 @@
-"""Calls between the parts of a deployment: each carries a token, and each answer its proof.
+"""Calls between the components of a deployment, with a token in each call and a proof in each
+answer.
 
-What is at an address may be something else than before, or know other keys. Whoever calls
-therefore takes no answer, whatever its status, from anyone who does not prove that the token was
-for them.
+Another program, or one with other keys, may have taken over an address. Callers therefore ignore
+any answer, whatever its status, without the proof that the answering server could check the token.
 """
 
 import ssl
@@ -29,23 +29,23 @@ from macroserve.serving.security.tls import log_failed_handshake
 
 PROOF_HEADER = "X-Macroserve-Proof"
 _AUDIENCE_HEADER = "X-Macroserve-Audience"
-"""Header that ``to`` sets and the session replaces by the token: it never travels."""
+"""Header that ``to`` sets and the session replaces by the token; it is never sent."""
 
 
 class UnprovedError(aiohttp.ClientError):
-    """The answer is not proved: another program is at the address, or it has other keys."""
+    """An answer without proof: another program is at the address, or it has other keys."""
 
 
 def to(audience: Audience) -> dict[str, str]:
-    """Return the headers of a call in a session of ``session``."""
+    """Return the headers of a call in a session that ``session`` returned."""
     return {_AUDIENCE_HEADER: str(audience)}
 
 
 def session(
     keys: LiveKeys, connecting: Mapping[str, Any] | None = None, **options: Any
 ) -> aiohttp.ClientSession:
-    """Return a session in which requests with the headers of ``to`` carry tokens, and raise
-    UnprovedError unless the answer is proved. https is the deployment's own.
+    """Return a session in which requests with the headers of ``to`` carry tokens and raise
+    UnprovedError for answers without proof. https uses the deployment's own TLS.
 
     connecting: options of ``aiohttp.TCPConnector``.
     options: options of ``aiohttp.ClientSession``.
@@ -79,7 +79,7 @@ async def _sent(
     try:
         return await handler(request)
     except aiohttp.ClientSSLError as error:
-        # Callers retry or go elsewhere, and log nothing.
+        # Logged here, as callers retry without logging.
         if isinstance(cause := error.os_error, ssl.SSLError):
             log_failed_handshake(request.url.authority, cause)
         raise
@@ -87,22 +87,22 @@ async def _sent(
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A call was let in."""
+    """An admitted call."""
 
     _key: bytes = field(repr=False)
     _token: str = field(repr=False)
 
     def headers(self, status: int) -> dict[str, str]:
-        """Return the headers of an answer with that status: the proof that it is ours."""
+        """Return the headers that prove an answer with that status."""
         return {PROOF_HEADER: proof(self._key, self._token, status)}
 
 
 def admission(
     ring: KeyRing, headers: Mapping[str, str], audiences: Collection[Audience]
 ) -> Admission | None:
-    """Admit a call that has a token for one of the audiences; return None for any other.
+    """Return the admission of a call with a token for one of the audiences, else None.
 
-    headers: headers of the call, case-insensitive.
+    headers: case-insensitive.
     """
     token = bearer_token(headers)
     if token is None:

@@ -1,8 +1,4 @@
-"""Read a part's keys (``api.keys``) and its certificate, and follow their changes.
-
-Kubernetes mounts both as files, which change while the part runs: it uses the new content within
-seconds, without a restart.
-"""
+"""A component's keys (``api.keys``) and TLS, reloaded from mounted files within seconds."""
 
 import time
 from collections.abc import Callable
@@ -18,20 +14,20 @@ SECRET = "secret"
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """The source names where the keys are; it is plain data, which can go to another process."""
+    """A source of keys, as plain data that can be sent to another process."""
 
     purposes: tuple[Purpose, ...]
-    """Purposes of the keys that are needed."""
+    """Purposes of the needed keys."""
     folder: str | None = None
-    """Folder with a file for each purpose, or one named ``secret`` that the keys follow from; a
-    key a line, the newest first."""
+    """Folder with a file for each purpose, or ``secret`` from which all keys are derived; one key a
+    line, the newest first."""
     secret: str = field(default="", repr=False)
-    """Secret instead of a folder."""
+    """Secret to use instead of a folder."""
     tls: TlsSource | None = None
     """None for plain HTTP."""
 
     def read(self) -> KeyRing:
-        """Read the keys. Raises KeysError with a sentence's end that names the file."""
+        """Read the keys. Raises KeysError with the file, as the end of a sentence."""
         if self.folder is None:
             return KeyRing.derived([self.secret], self.purposes)
         folder = Path(self.folder)
@@ -53,8 +49,7 @@ def _keys(path: Path) -> tuple[str, ...]:
 
 
 class LiveKeys:
-    """LiveKeys has the keys that hold now, and the TLS to listen and call with. Raises KeysError
-    and TlsError when there are none at the start."""
+    """The current keys and TLS contexts. Raises KeysError or TlsError without any at the start."""
 
     def __init__(self, source: KeySource, clock: Callable[[], float] = time.monotonic) -> None:
         self._ring = Reloaded(source.read, "keys", clock)

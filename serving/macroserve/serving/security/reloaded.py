@@ -1,4 +1,4 @@
-"""Read a value again from files that change while a part runs."""
+"""A value that is reloaded from files while a component runs."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class Reloaded(Generic[T]):
-    """A value that is read again when it is used, at most every RELOAD_S: its files are few, small
-    and in memory. Unusable files are logged once, and the previous value stays in use.
+    """A value that is read again on use, at most every RELOAD_S, from few small files. Unusable
+    files are logged once and leave the previous value.
 
     read: returns the value. Raises ValueError for unusable files, also at the start.
     name: name of the value in the log.

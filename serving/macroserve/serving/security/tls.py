@@ -1,7 +1,7 @@
-"""TLS between the parts of a deployment, whose certificate is renewed while they run.
+"""TLS between the components of a deployment, whose certificate is renewed while they run.
 
-All parts show the same certificate, for one name (``api.tls``). A caller wants that name
-from whatever is at an address, proved by the deployment's own authority and by no other.
+All components use the same certificate, for one name (``api.tls``). Callers verify that name, for
+any address, with the deployment's own authority alone.
 """
 
 import ssl
@@ -21,17 +21,17 @@ log = get_logger(__name__)
 
 
 class TlsError(ValueError):
-    """A folder holds no certificate that can be used; the message is the end of a sentence."""
+    """A folder without a usable certificate; the message is the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSource:
-    """The source names where the files are; it is plain data, which can go to another process."""
+    """A source of certificates, as plain data that can be sent to another process."""
 
     folder: str
     """Folder with ``tls.crt``, ``tls.key`` and ``ca.crt``, in PEM."""
     name: str
-    """Name that the certificate is for."""
+    """Server name in the certificate."""
 
     def read(self) -> "Contexts":
         """Read the files. Raises TlsError."""
@@ -51,24 +51,17 @@ class TlsSource:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """The contexts are made of the files, and equal if the files are."""
+    """TLS contexts, which are equal if their files are."""
 
     said: dict[str, bytes]
     """Contents of the files, by name."""
     server: ssl.SSLContext = field(compare=False)
-    """Context to listen with."""
     client: ssl.SSLContext = field(compare=False)
-    """Context to call with."""
 
 
 class LiveTls:
-    """Live TLS opens each connection with the certificate that is valid then.
-
-    server: context to listen with.
-    client: context to call with.
-
-    Raises TlsError when the files cannot be used at the start.
-    """
+    """TLS contexts that use the current certificate for each connection. Raises TlsError when the
+    files cannot be used at the start."""
 
     def __init__(self, source: TlsSource, clock: Callable[[], float] = time.monotonic) -> None:
         contexts = Reloaded(source.read, "certificate", clock)
@@ -80,27 +73,25 @@ class LiveTls:
 
 
 class _LiveContext(ssl.SSLContext):
-    """A live context hands each connection over to the context that is valid then.
-
-    opening: returns the context for a connection that begins now.
-    name: server name that a client asks for, whatever address it calls.
-    """
+    """A context that delegates each connection to the current one."""
 
     opening: Callable[[], ssl.SSLContext]
+    """Returns the current context."""
     name: str | None = None
+    """Server name that a client verifies, whatever address it calls."""
 
     def wrap_bio(self, incoming, outgoing, server_side=False, server_hostname=None, session=None):
         return self.opening().wrap_bio(incoming, outgoing, server_side, self.name, session)
 
 
 class _ServerSide(ssl.SSLObject):
-    """The server side logs why a handshake fails, which nothing else does."""
+    """A server's connection that logs failed handshakes, which asyncio does not."""
 
     def do_handshake(self) -> None:
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
-            raise  # not done yet, or a caller that only looks whether somebody listens
+            raise  # not finished, or a caller that only checks whether the port is open
         except ssl.SSLError as error:
             log_failed_handshake("caller", error)
             raise
@@ -111,7 +102,7 @@ class _ServerContext(ssl.SSLContext):
 
 
 def log_failed_handshake(peer: str, error: ssl.SSLError | ssl.CertificateError) -> None:
-    """Log why there is no TLS with a peer; the same at most once a minute, as peers retry."""
+    """Log a failed handshake; the same one at most once a minute, as peers retry."""
     failure = (peer, _cause(error))
     now = time.monotonic()
     if now - logged_at.get(failure, -LOG_AGAIN_S) >= LOG_AGAIN_S:
@@ -122,7 +113,7 @@ def log_failed_handshake(peer: str, error: ssl.SSLError | ssl.CertificateError) 
 
 
 logged_at: dict[tuple[str, str], float] = {}
-"""When each failure was logged last, by peer and reason, on the monotonic clock."""
+"""Time of each failure's last log line, by peer and reason, on the monotonic clock."""
 
 _CAUSES = {
     "HTTP_REQUEST": "peer speaks plain HTTP",
@@ -137,7 +128,7 @@ def _cause(error: ssl.SSLError) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """Return OpenSSL's reason, in its capitals, or the operating system's."""
+    """Return OpenSSL's reason, in capitals, or the operating system's."""
     return getattr(error, "reason", None) or error.strerror or str(error)
 
 
