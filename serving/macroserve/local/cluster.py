@@ -26,8 +26,11 @@ from macroserve.serving.logs import FILE_VARIABLE
 from macroserve.serving.ray.cell_deployment import CellOptions
 from macroserve.serving.ray.cells import DeployError, RayCells
 from macroserve.serving.ray.devices import Devices, devices_each
-from macroserve.serving.ray.instances import RegisteredInstances
-from macroserve.serving.ray.registry import announce_instance, withdraw_instance
+from macroserve.serving.ray.registry import (
+    RegisteredInstances,
+    announce_instance,
+    withdraw_instance,
+)
 from macroserve.serving.security.key_source import KeySource
 
 BACKOFF = Backoff()

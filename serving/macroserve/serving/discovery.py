@@ -1,7 +1,7 @@
 """Discovery of the running instances and the cells that they belong to, after a restart.
 
 Only an instance itself knows its cell. On Kubernetes instances are found by DNS, on one machine in
-a registry (``ray.instances``).
+a registry (``ray.registry``).
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from macroserve.core.request import Slo
 from macroserve.serving.ray import cells as ray_cells
 from macroserve.serving.ray.cell_deployment import CellOptions
 from macroserve.serving.ray.cells import DeployError, RayCells, RayLostError, run_application
-from macroserve.serving.ray.instances import RegisteredInstances
+from macroserve.serving.ray.registry import RegisteredInstances
 
 
 @pytest.fixture

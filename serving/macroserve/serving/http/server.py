@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import resource
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +11,7 @@ from dataclasses import replace
 import uvicorn
 from starlette.types import ASGIApp
 
-from macroserve.serving.http.descriptors import affordable_connections
+from macroserve.api.logs import get_logger
 from macroserve.serving.http.protocol import HttpLimits, bounded_protocol
 from macroserve.serving.security.tls import LiveTls
 
@@ -17,6 +19,13 @@ KEEP_ALIVE_S = 75
 DATE_S = 1.0
 """Interval of the ``Date`` header, whose resolution is a second."""
 DEFAULT_LIMITS = HttpLimits()
+RESERVED_DESCRIPTORS = 512
+"""Descriptors for everything except clients' connections, at most half of the limit: a frontend has
+about 100 files open, and the private port takes up to 256 connections."""
+DESCRIPTORS_PER_CONNECTION = 2
+"""The client's connection and the one to its instance."""
+
+log = get_logger(__name__)
 
 
 class HttpServer(uvicorn.Server):
@@ -113,3 +122,32 @@ def bound(host: str, port: int, shared: bool = False) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((host, port))
     return sock
+
+
+@functools.cache
+def affordable_connections(wanted: int) -> int:
+    """Return ``wanted``, or the number that the process's raised limit allows; that is logged once.
+
+    Without descriptors, a server neither accepts connections nor reaches instances nor opens files.
+    """
+    limit = _raised_limit()
+    if limit == resource.RLIM_INFINITY:
+        return wanted
+    left = limit - min(RESERVED_DESCRIPTORS, limit // 2)
+    affordable = max(1, left // DESCRIPTORS_PER_CONNECTION)
+    if affordable >= wanted:
+        return wanted
+    log.warning(
+        "connection limit lowered", connections=affordable, wanted=wanted, max_open_files=limit
+    )
+    return affordable
+
+
+def _raised_limit() -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        # The kernel's maximum (fs.nr_open) may be lower than the hard limit.
+        return soft
+    return hard

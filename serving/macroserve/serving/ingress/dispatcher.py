@@ -40,7 +40,7 @@ from macroserve.serving.ingress.prefix_keys import prefix_keys
 from macroserve.serving.ingress.request_body import request_body
 from macroserve.serving.ingress.request_targets import current_class
 from macroserve.serving.ingress.served_request import ServedRequest
-from macroserve.serving.ingress.session_key import session_key
+from macroserve.serving.ingress.session import session_key
 from macroserve.serving.security.key_source import LiveKeys
 
 GIVE_UP_S = 60.0

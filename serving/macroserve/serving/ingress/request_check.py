@@ -13,7 +13,7 @@ from macroserve.engine.tokens import RefusedError
 from macroserve.serving.http.middleware import error_response
 from macroserve.serving.ingress.gate import KEY_CLASS
 from macroserve.serving.ingress.request_targets import RequestTargets, in_class
-from macroserve.serving.ingress.session_name import SESSION_HEADER, other_session_name
+from macroserve.serving.ingress.session import SESSION_HEADER, other_session_name
 
 CHECKED_PREFIXES = ("/v1", "/tokenize", "/detokenize", "/generative_scoring")
 

@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -35,12 +36,11 @@ from macroserve.core.health import EngineBeat, HealthJudge
 from macroserve.core.instance_start import InstanceStart
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.status import StatusReceiver
+from macroserve.engine.status import StatusReceiver, decode
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
 from macroserve.serving.instance.start import CacheWatch, process_age_s
-from macroserve.serving.instance.status_feed import StatusFeed
 from macroserve.serving.security.call_guard import CallGuard
 from macroserve.serving.security.key_source import KeySource, LiveKeys
 from macroserve.serving.security.tls import base_url
@@ -86,6 +86,48 @@ class Tokens(Protocol):
     async def stop(self) -> None: ...
 
     def kill(self) -> None: ...
+
+
+class StatusFeed:
+    """A stream of statuses for one reader at a time; a new reader replaces the old one."""
+
+    def __init__(self) -> None:
+        self._latest: bytes | None = None
+        # A reader this far behind misses the oldest. The newest contains everything except the
+        # admitted ids, which time out in the cell's ledger.
+        self._unread: deque[bytes] = deque(maxlen=256)
+        self._changed = asyncio.Event()
+        self._reader = 0
+
+    def publish(self, status: bytes) -> None:
+        self._latest = status
+        self._unread.append(status)
+        self._changed.set()
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the latest status shows no request."""
+        status = decode(self._latest) if self._latest else None
+        return status is None or not (status.num_running + status.num_waiting)
+
+    def close(self) -> None:
+        """End the current reader's stream."""
+        self._reader += 1
+        self._changed.set()
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the latest status, then each new one or, after a second without, the same again, as
+        JSON lines."""
+        self._reader = me = self._reader + 1
+        self._changed.set()
+        while self._reader == me:
+            lines = [*self._unread] or [self._latest or b""]
+            self._unread.clear()
+            self._changed.clear()
+            yield b"".join(line + b"\n" for line in lines)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(messages.HEARTBEAT_S):
+                    await self._changed.wait()
 
 
 class InstanceServer:

@@ -6,6 +6,7 @@ half a millisecond. The entry of a killed process remains until its successor ov
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ray.experimental.internal_kv import (
     _internal_kv_del,
@@ -14,6 +15,10 @@ from ray.experimental.internal_kv import (
     _internal_kv_list,
     _internal_kv_put,
 )
+
+from macroserve.api.messages import InstanceIdentity
+from macroserve.serving.discovery import identities
+from macroserve.serving.security.key_source import KeySource
 
 _CELL = "macroserve-cell/"
 _INSTANCE = "macroserve-instance/"
@@ -47,6 +52,17 @@ def withdraw_instance(name: str) -> None:
 def instance_urls() -> Mapping[str, str]:
     """Return the URL of each instance's control server."""
     return _read(_INSTANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredInstances:
+    """Instances registered in this process's Ray cluster."""
+
+    keys: KeySource
+
+    async def find(self) -> list[InstanceIdentity]:
+        urls = await asyncio.to_thread(instance_urls)
+        return await identities(urls.values(), self.keys)
 
 
 def _read(prefix: str) -> dict[str, str]:

@@ -1,11 +1,13 @@
-"""The names by which a client may tell its session."""
+"""Names of a client's session, and their keys, which are equal where the names are."""
 
 from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
+from support.route_queries import route_query
 
-from macroserve.serving.ingress.session_name import OTHER_HEADERS, other_session_name
+from macroserve.api.messages import SESSION_KEY_BYTES
+from macroserve.serving.ingress.session import OTHER_HEADERS, other_session_name, session_key
 
 
 @pytest.mark.parametrize("header", OTHER_HEADERS)
@@ -34,3 +36,24 @@ def test_other_name_of_a_session_counts_only_without_one_of_vllm(
     headers: dict[str, str], body: dict[str, Any], name: str | None
 ) -> None:
     assert other_session_name(Headers(headers), body) == name
+
+
+def test_equal_sessions_have_equal_keys_and_others_do_not() -> None:
+    keys = [session_key(session) for session in ("one", "one", "other", "é" * 1024)]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    assert all(len(key) == SESSION_KEY_BYTES for key in keys)
+
+
+@pytest.mark.parametrize("session", [None, ""])
+def test_no_session_has_no_key(session: str | None) -> None:
+    assert session_key(session) == b""
+
+
+@pytest.mark.parametrize(
+    ("key", "known"),
+    [(b"", False), (b"12345", False), (b"123456", True), (b"1234567", False)],
+)
+def test_key_of_another_size_is_none(key: bytes, known: bool) -> None:
+    request = route_query(session=key).to_route_request(now=0.0)
+    assert request.session == (int.from_bytes(key) if known else None)
