@@ -8,10 +8,10 @@ from support.experiment import EXPERIMENT
 
 from macroserve.core.request import Request, Slo
 from macroserve.core.routing.decision import RouteRequest
-from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.results import AT_END
 from macroserve.sim.rival_routing import LOAD_FACTOR, RivalRouter, Routing
+from macroserve.sim.router import cell_instances
 from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import Arrival
 
@@ -22,7 +22,7 @@ RIVALS = [routing for routing in Routing if routing is not Routing.OWN]
 
 
 def router(routing: Routing) -> RivalRouter:
-    return RivalRouter(SPEC, [Pool.LP] * 4, routing)
+    return RivalRouter(cell_instances(SPEC, 4, 0.0), routing)
 
 
 def request(index: int, prefix: tuple[int, ...] = (), prompt: int = 512) -> RouteRequest:

@@ -1,14 +1,9 @@
 """A fleet control watches a simulated fleet at intervals, and may change it."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 from macroserve.sim.device import SimRequest
 from macroserve.sim.results import RunResult
-
-
-class ControlDue(NamedTuple):
-    """The event that the fleet is looked at, and may change."""
 
 
 class FleetControl(ABC):

@@ -7,8 +7,8 @@ from enum import StrEnum
 from macroserve.core.routing.constraints import Demand, first_token_s
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.routing.prefixes import PrefixRecord
-from macroserve.core.status import InstanceView, Pool
-from macroserve.sim.instance import InstanceSpec
+from macroserve.core.status import InstanceView
+from macroserve.sim.instance import SimulatedInstance
 from macroserve.sim.router import CellRouter
 
 LOAD_FACTOR = 1.25
@@ -38,9 +38,9 @@ class Routing(StrEnum):
 class RivalRouter(CellRouter):
     """The router of a single cell whose instances are chosen by another rule."""
 
-    def __init__(self, spec: InstanceSpec, pools: Sequence[Pool], routing: Routing) -> None:
-        super().__init__(spec, pools)
-        self._by_mean = spec.config.strategy.mean_slack
+    def __init__(self, instances: Sequence[SimulatedInstance], routing: Routing) -> None:
+        super().__init__(instances)
+        self._by_mean = instances[0].policy.config.strategy.mean_slack
         self._routing = routing
         self._num_routed = 0
         self._prefixes = PrefixRecord()

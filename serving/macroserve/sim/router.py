@@ -48,24 +48,18 @@ class Router(ABC):
 
 
 class CellRouter(Router):
-    """The router of a single cell, with one instance for each of ``pools``.
+    """Router of a single cell."""
 
-    high_spec: spec of the HP instances; None if it is ``spec``.
-    """
-
-    def __init__(
-        self, spec: InstanceSpec, pools: Sequence[Pool], high_spec: InstanceSpec | None = None
-    ) -> None:
+    def __init__(self, instances: Sequence[SimulatedInstance]) -> None:
         super().__init__()
-        self._ledger = CellLedger(spec.config.strategy)
-        for index, pool in enumerate(pools):
-            name = f"instance-{index}"
-            of_pool = high_spec if high_spec and pool is Pool.HP else spec
-            instance = SimulatedInstance(name, pool, of_pool)
-            self.instances[name] = instance
-            self._ledger.add(name, pool, spec.config.max_num_seqs)
+        configs = [instance.policy.config for instance in instances]
+        self._ledger = CellLedger(configs[0].strategy)
+        has_high = any(config.pool is Pool.HP for config in configs)
+        for instance, config in zip(instances, configs, strict=True):
+            self.instances[instance.name] = instance
+            self._ledger.add(instance.name, config.pool, config.max_num_seqs)
             self.report(instance, 0.0)
-            instance.policy.let_offload(Pool.HP in pools)
+            instance.policy.let_offload(has_high)
 
     def assign(self, request: RouteRequest, now: float) -> str | None:
         return self._ledger.assign(request, now).instance
@@ -186,6 +180,14 @@ class FleetRouter(CellsRouter):
     def _remaining_tokens(self) -> Mapping[str, int]:
         views = [view for ledger in self._ledgers.values() for view in ledger.views]
         return {view.name: view.status.remaining_tokens for view in views}
+
+
+def cell_instances(
+    spec: InstanceSpec, num_instances: int, high_priority_ratio: float
+) -> list[SimulatedInstance]:
+    """Return the instances of a cell."""
+    pools = cell_pools(num_instances, high_priority_ratio)
+    return [SimulatedInstance(f"instance-{index}", pool, spec) for index, pool in enumerate(pools)]
 
 
 def cell_pools(num_instances: int, high_priority_ratio: float) -> list[Pool]:

@@ -23,7 +23,7 @@ from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.sim.rival_routing import RivalRouter, Routing
-from macroserve.sim.router import FleetRouter, cell_pools
+from macroserve.sim.router import FleetRouter, cell_instances
 from macroserve.sim.simulation import Simulation, disaggregated_cell, single_cell
 from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.sim.topology import Topology
@@ -270,8 +270,8 @@ class Scenario:
         if not self.strategy.moves_kv:
             bounds, num = self.bounds, cluster.num_instances
             if self.routing is not Routing.OWN:
-                pools = cell_pools(num, ratio)
-                return Simulation(RivalRouter(spec, pools, self.routing), spec.config, trace=trace)
+                instances = cell_instances(spec, num, ratio)
+                return Simulation(RivalRouter(instances, self.routing), spec.config, trace=trace)
             if bounds is None or num <= bounds.upper:
                 return single_cell(spec, num, ratio, trace=trace)
             return Simulation(FleetRouter(spec, num, bounds, ratio), spec.config, trace=trace)

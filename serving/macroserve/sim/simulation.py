@@ -1,8 +1,9 @@
 """The event loop: requests arrive, batches end and KV caches arrive in virtual time."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from statistics import fmean
 from typing import NamedTuple
@@ -12,31 +13,25 @@ from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
+from macroserve.core.status import Pool
 from macroserve.sim.cache_bound import CacheBound
 from macroserve.sim.device import SimRequest
 from macroserve.sim.events import EventQueue
-from macroserve.sim.fleet_control import ControlDue, FleetControl
-from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance
+from macroserve.sim.fleet_control import FleetControl
+from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance, StepOutcome
 from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
 from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
-from macroserve.sim.router import CellRouter, Router, cell_pools
+from macroserve.sim.router import CellRouter, Router, cell_instances
 from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.sim.step_totals import StepTotals
 from macroserve.sim.topology import KvTransfers, Topology
 from macroserve.workload.arrivals import Arrival
 
 
-class StepEnded(NamedTuple):
-    """The event that the last step of a batch ends, unless the batch was truncated."""
-
-    instance: SimulatedInstance
-    batch: ActiveBatch
-
-
 class ArrivalDue(NamedTuple):
-    """The event that a request arrives: one of the load, or a later turn of its conversation.
+    """Arrival of a request: one of the load, or a later turn of its conversation.
 
     number: Number of the load's arrival.
     turn: Number of the turn; 0 is the load's arrival itself.
@@ -49,11 +44,8 @@ class ArrivalDue(NamedTuple):
     counts: bool
 
 
-Event = StepEnded | KvArrived | ControlDue | ArrivalDue
-
-
 class Simulation:
-    """The simulation runs instances behind a router, in virtual time.
+    """Instances behind a router, in virtual time.
 
     config: Configuration of the instances.
     handover: Transfer of KV caches, where instances either prefill or decode.
@@ -79,7 +71,8 @@ class Simulation:
         self._control = control
         self._trace = trace
         self._lengths = LengthPredictor()
-        self._events: EventQueue[Event] = EventQueue()
+        self._events: EventQueue[Callable[[float], None]] = EventQueue()
+        """Functions of the time at which they are called."""
         self._results = ResultCollector(0)
         self._kv_uses: list[float] | None = None
         """Use of the caches as each request arrived, where it is sampled."""
@@ -90,7 +83,7 @@ class Simulation:
         self._conversations: dict[str, ArrivalDue] = {}
         """Requests under way that another turn follows, by their ids."""
         if control is not None:
-            self._events.put(control.interval_s, ControlDue())
+            self._events.put(control.interval_s, partial(self._read, control))
 
     def serve(
         self,
@@ -117,7 +110,7 @@ class Simulation:
             self._run_until(arrival.at_s)
             if self._is_over:
                 break
-            self._arrive(ArrivalDue(arrival, index, 0, index >= num_before))
+            self._arrive(ArrivalDue(arrival, index, 0, index >= num_before), arrival.at_s)
             if stop.to_the_end and index == num_before:
                 self._steps = dict.fromkeys(self.router.instances, StepTotals())
         steps, self._steps = self._steps, {}
@@ -140,18 +133,10 @@ class Simulation:
         while self._events.next_s < moment_s and not self._is_over:
             now, event = self._events.pop()
             self._results.pass_time(now)
-            if isinstance(event, StepEnded):
-                if event.instance.active is event.batch and now >= event.batch.ends_s[-1]:
-                    self._advance(event.instance, now)
-            elif isinstance(event, KvArrived):
-                self._receive(event, now)
-            elif isinstance(event, ArrivalDue):
-                self._arrive(event)
-            else:
-                self._read(now)
+            event(now)
 
-    def _arrive(self, due: ArrivalDue) -> None:
-        now, request = due.arrival.at_s, self._request(due)
+    def _arrive(self, due: ArrivalDue, now: float) -> None:
+        request = self._request(due)
         if due.counts:
             self._results.expect(request)
         if due.arrival.turns:
@@ -230,7 +215,7 @@ class Simulation:
         if self._trace is not None:
             self._trace.refused(request, now)
 
-    def _end(self, request: SimRequest) -> None:
+    def _finish(self, request: SimRequest) -> None:
         self._lengths.observe(request.request, request.num_emitted)
         if self._control is not None:
             self._control.ended(request, request.last_s, refused=False)
@@ -239,7 +224,7 @@ class Simulation:
         if due is not None:
             arrival = due.arrival.next_turn(request.last_s, request.num_tokens)
             following = ArrivalDue(arrival, due.number, due.turn + 1, due.counts)
-            self._events.put(arrival.at_s, following)
+            self._events.put(arrival.at_s, partial(self._arrive, following))
 
     def _go_on(self, instance: SimulatedInstance, now: float) -> None:
         """Begin a batch with the new requests now, or when the present step has ended."""
@@ -249,15 +234,25 @@ class Simulation:
             self._await_end(instance, instance.active)
 
     def _await_end(self, instance: SimulatedInstance, batch: ActiveBatch) -> None:
-        self._events.put(batch.ends_s[-1], StepEnded(instance, batch))
+        self._events.put(batch.ends_s[-1], partial(self._end, instance, batch))
+
+    def _end(self, instance: SimulatedInstance, batch: ActiveBatch, now: float) -> None:
+        """Take in the end of a batch, unless it was truncated before."""
+        if instance.active is batch and now >= batch.ends_s[-1]:
+            self._advance(instance, now)
 
     def _advance(self, instance: SimulatedInstance, now: float) -> None:
         """Take in the steps of an instance that have ended by ``now``, and begin its next batch."""
         outcome = instance.advance_to(now)
-        if outcome is None:
-            return
+        if outcome is not None:
+            self._take_in(instance, outcome)
+            if instance.active is None:
+                self._begin(instance, outcome.end_s)
+
+    def _take_in(self, instance: SimulatedInstance, outcome: StepOutcome) -> None:
+        """Count the outcome of an instance's steps, and report its status."""
         for request in outcome.finished:
-            self._end(request)
+            self._finish(request)
         if so_far := self._steps.get(instance.name):
             self._steps[instance.name] = so_far.plus(outcome)
         if self._trace is not None:
@@ -267,8 +262,6 @@ class Simulation:
             self._handover.add(outcome.departing, instance)
             if outcome.departing or outcome.finished:
                 self._send(self._handover, outcome.end_s)
-        if instance.active is None:
-            self._begin(instance, outcome.end_s)
 
     def _begin(self, instance: SimulatedInstance, now: float) -> None:
         self.num_iterations += 1
@@ -285,7 +278,7 @@ class Simulation:
 
     def _send(self, handover: KvHandover, now: float) -> None:
         for end_s, event in handover.send(self._lengths, now):
-            self._events.put(end_s, event)
+            self._events.put(end_s, partial(self._receive, event))
             if self._trace is not None:
                 self._trace.sent(event, now, end_s)
 
@@ -300,13 +293,11 @@ class Simulation:
         receiver.receive(request)
         self._go_on(receiver, now)
 
-    def _read(self, now: float) -> None:
-        control = self._control
-        assert control is not None
+    def _read(self, control: FleetControl, now: float) -> None:
         for instance in self.router.instances.values():
             self._advance(instance, now)
         control.read(self._results.outcome, now)
-        self._events.put(now + control.interval_s, ControlDue())
+        self._events.put(now + control.interval_s, partial(self._read, control))
 
 
 def single_cell(
@@ -317,8 +308,8 @@ def single_cell(
     trace: SimulationTrace | None = None,
 ) -> Simulation:
     """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool."""
-    pools = cell_pools(num_instances, high_priority_ratio)
-    return Simulation(CellRouter(spec, pools), spec.config, trace=trace)
+    instances = cell_instances(spec, num_instances, high_priority_ratio)
+    return Simulation(CellRouter(instances), spec.config, trace=trace)
 
 
 def disaggregated_cell(
@@ -339,6 +330,15 @@ def disaggregated_cell(
     """
     transfers = KvTransfers(topology, spec.config.strategy.transfer)
     pools = handover_pools(transfers, num_instances, prefill_ratio)
-    router = CellRouter(spec, pools, prefill_spec)
+    router = CellRouter(
+        [
+            SimulatedInstance(
+                f"instance-{index}",
+                pool,
+                prefill_spec if prefill_spec and pool is Pool.HP else spec,
+            )
+            for index, pool in enumerate(pools)
+        ]
+    )
     handover = KvHandover(transfers, kv_bytes_per_token, router)
     return Simulation(router, spec.config, handover=handover, trace=trace)
