@@ -6,16 +6,17 @@ from collections import Counter
 import pytest
 from support.outcomes import scenario
 
-from macroserve.core.strategies import DISAGGREGATED, STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.results import AT_END
-from macroserve.sim.simulation_trace import INSTANCES, TRANSFERS, SimulationTrace
+from macroserve.sim.simulation_trace import INSTANCES, SimulationTrace
 from macroserve.workload.arrivals import Arrival
 
 ARRIVALS = [Arrival(0.5 * index, 300 + index, 20) for index in range(12)]
 
 
-def traced(tmp_path, strategy):
-    traced_scenario = scenario((STRATEGIES | DISAGGREGATED)[strategy])
+@pytest.fixture
+def events(tmp_path):
+    traced_scenario = scenario(STRATEGIES["unified"])
     trace = SimulationTrace()
     outcome = traced_scenario.serve(ARRIVALS, stop=AT_END, trace=trace)
     assert outcome == traced_scenario.serve(ARRIVALS, stop=AT_END)
@@ -23,11 +24,7 @@ def traced(tmp_path, strategy):
     return json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
-@pytest.mark.parametrize("strategy", ["unified", "mooncake"])
-def test_trace_of_a_run_has_a_track_for_each_instance_and_a_slice_for_each_batch(
-    tmp_path, strategy
-):
-    events = traced(tmp_path, strategy)
+def test_trace_of_a_run_has_a_track_for_each_instance_and_a_slice_for_each_batch(events):
     for event in events:
         assert {"ph", "name", "pid", "tid"} <= event.keys()
         assert event["ph"] == "M" or event["ts"] >= 0.0
@@ -42,14 +39,11 @@ def test_trace_of_a_run_has_a_track_for_each_instance_and_a_slice_for_each_batch
     assert prefilled == {f"request-{index}": 300 + index for index in range(12)}
 
 
-@pytest.mark.parametrize("strategy", ["unified", "mooncake"])
-def test_trace_of_a_run_opens_and_closes_each_async_slice_in_order(tmp_path, strategy):
+def test_trace_of_a_run_opens_and_closes_each_async_slice_in_order(events):
     open_slices = {}
-    transfers = 0
-    for event in traced(tmp_path, strategy):
+    for event in events:
         if event["ph"] not in "be":
             continue
-        transfers += event["pid"] == TRANSFERS and event["ph"] == "b"
         stack = open_slices.setdefault((event["cat"], event["id"]), [])
         if event["ph"] == "b":
             stack.append(event)
@@ -58,4 +52,3 @@ def test_trace_of_a_run_opens_and_closes_each_async_slice_in_order(tmp_path, str
             assert begun["name"] == event["name"] and begun["ts"] <= event["ts"]
     assert not any(open_slices.values())
     assert len([key for key in open_slices if key[0] == "request"]) == len(ARRIVALS)
-    assert transfers == (len(ARRIVALS) if strategy == "mooncake" else 0)

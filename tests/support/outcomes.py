@@ -14,24 +14,20 @@ from macroserve.core.scheduler import scheduler
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 from macroserve.sim.hardware.devices import L20
-from macroserve.sim.hardware.links import ETHERNET_100G, PCIE_4
+from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.results import StopRule
 from macroserve.sim.rival_routing import Routing
 from macroserve.sim.scenario import ClusterSpec, Scenario
-from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
 
-CELL = ClusterSpec(
-    MODELS["Llama-30B"], L20, PCIE_4, 4, 4, topology=Topology(2, PCIE_4, ETHERNET_100G)
-)
+CELL = ClusterSpec(MODELS["Llama-30B"], L20, PCIE_4, 4, 4)
 SLO = Slo(5.0, 0.1)
 
 
 def scenario(strategy: Strategy) -> Scenario:
-    ratio = 0.5 if strategy.moves_kv else strategy.high_priority_ratio
-    return Scenario(CELL, strategy, SLO, high_priority_ratio=ratio)
+    return Scenario(CELL, strategy, SLO, high_priority_ratio=strategy.high_priority_ratio)
 
 
 def scenarios() -> Iterator[tuple[str, Scenario]]:

@@ -12,6 +12,7 @@ from lab_support.claims import aptserve, ascendra, econoserve, ecoserve, motivat
 
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.results import AT_END
+from macroserve_lab.disaggregation.scenario import DisaggregatedScenario
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.ascendra import cases as ascendra_cases
 from macroserve_lab.papers.ascendra.cases import CHAT, STARVED, SUMMARIES
@@ -221,10 +222,10 @@ def test_opposite_sign_ecoserve_holds_fewer_chats_than_distserve_until_the_node_
         (found,) = ecoserve_cases.experiments(
             ecoserve_cases.Case("L20", ecoserve.CODE_LLAMA, "ShareGPT"), "distserve"
         )
-        cluster = found.scenario.cluster
-        assert cluster.topology is not None
-        topology = replace(cluster.topology, inside=ecoserve.pcie(factor))
-        found = ecoserve.with_cluster(found, replace(cluster, topology=topology))
+        scenario = found.scenario
+        assert isinstance(scenario, DisaggregatedScenario)
+        topology = replace(scenario.topology, inside=ecoserve.pcie(factor))
+        found = replace(found, scenario=replace(scenario, topology=topology))
         return found.serve(ecoserve.BEYOND, ecoserve.SECONDS).attainment
 
     ours = ecoserve.attainment(ecoserve.CODE_LLAMA, "ShareGPT", ecoserve.BEYOND, "ecoserve")

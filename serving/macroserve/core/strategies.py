@@ -2,7 +2,6 @@
 
 from macroserve.core.routing.policies import (
     ascendra_route,
-    disaggregated_route,
     ecoserve_route,
     least_load_route,
     macro_route,
@@ -19,7 +18,7 @@ from macroserve.core.scheduler.batching.econoserve import econoserve_batch
 from macroserve.core.scheduler.batching.ecoserve import ecoserve_batch
 from macroserve.core.scheduler.batching.macro import macro_batch
 from macroserve.core.scheduler.batching.unified import unified_batch
-from macroserve.core.strategy import HybridCache, Ordering, Strategy, Transfer
+from macroserve.core.strategy import HybridCache, Ordering, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
     s.name: s
@@ -117,24 +116,10 @@ STRATEGIES: dict[str, Strategy] = {
     )
 }
 
-DISAGGREGATED: dict[str, Strategy] = {
-    name: Strategy(
-        name,
-        prefill_first_batch,
-        disaggregated_route,
-        Ordering.FCFS,
-        uses_pools=True,
-        transfer=transfer,
-    )
-    for name, transfer in (("distserve", Transfer.NODE), ("mooncake", Transfer.NETWORK))
-}
-"""Baselines for the simulator alone: no engine here sends KV caches to another."""
-
 
 def strategy(name: str) -> Strategy:
     """Return the strategy of that name. Raises ValueError that names the known ones."""
-    known = STRATEGIES | DISAGGREGATED
     try:
-        return known[name]
+        return STRATEGIES[name]
     except KeyError:
-        raise ValueError(f"unknown strategy {name!r}, known are: {', '.join(known)}") from None
+        raise ValueError(f"unknown strategy {name!r}, known are: {', '.join(STRATEGIES)}") from None

@@ -6,16 +6,6 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 
-class Transfer(StrEnum):
-    """A request's KV cache may travel this far between its prefill and its first decode."""
-
-    NOWHERE = "nowhere"
-    NODE = "node"
-    """To another instance of the same node (DistServe)."""
-    NETWORK = "network"
-    """To any instance (MoonCake)."""
-
-
 class Ordering(StrEnum):
     """Order in which waiting requests are prefilled."""
 
@@ -96,7 +86,6 @@ class Strategy:
     long for the tightest target."""
     high_priority_ratio: float = 0.0
     """Default share of a cell's instances in the HP pool."""
-    transfer: Transfer = Transfer.NOWHERE
     group_by_length: bool = False
     """Whether responses expected to end together begin together (EconoServe, section 3.1)."""
     kv_lending: bool = False
@@ -114,8 +103,3 @@ class Strategy:
     def keeps_hidden(self) -> bool:
         """Return whether requests may cache hidden states instead of keys and values."""
         return self.hybrid_cache is not HybridCache.NEVER
-
-    @property
-    def moves_kv(self) -> bool:
-        """Return whether requests decode on another instance than the one that prefilled them."""
-        return self.transfer is not Transfer.NOWHERE

@@ -85,7 +85,6 @@ class StepOutcome(NamedTuple):
     """The outcome of steps of a batch.
 
     finished: Requests that have ended.
-    departing: Requests that decode at another instance.
     """
 
     batch: Batch
@@ -93,7 +92,6 @@ class StepOutcome(NamedTuple):
     end_s: float
     num_steps: int
     finished: list[SimRequest]
-    departing: list[SimRequest]
 
 
 class SimulatedInstance:
@@ -129,7 +127,6 @@ class SimulatedInstance:
         self._records: dict[str, SimRequest] = {}
         self._decoding = DecodingBatch()
         self._resting: dict[str, SimRequest] = {}
-        self._arrived: list[SimRequest] = []
         self._cached: dict[str, int] = {}
 
     @property
@@ -173,33 +170,6 @@ class SimulatedInstance:
             self._cache.remove(request.request_id)
         return refusal
 
-    def expect(self, record: SimRequest) -> bool:
-        """Reserve memory for a request that another instance prefilled; return whether it fits."""
-        request = record.request
-        known = replace(
-            request,
-            num_prompt_tokens=record.num_tokens,
-            max_new_tokens=request.max_new_tokens - record.num_emitted,
-            num_streamed_tokens=record.num_emitted,
-            expected_tokens=None,
-        )
-        if not self.policy.expect(known):
-            return False
-        self._records[request.request_id] = record
-        return True
-
-    def receive(self, record: SimRequest) -> None:
-        """Take a KV cache, and truncate the active batch, which was advanced to now."""
-        self.policy.receive(record.request.request_id)
-        self._arrived.append(record)
-        if self.active is not None:
-            self.active.truncate()
-
-    def send(self, record: SimRequest) -> None:
-        """Drop a request whose KV cache has gone to another instance."""
-        self.policy.finish(record.request.request_id)
-        del self._records[record.request.request_id]
-
     def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:
         """Decide the next batch and run it; return the requests that leave, and why."""
         batch = self.policy.schedule(now)
@@ -209,17 +179,7 @@ class SimulatedInstance:
         self._cached = self._begin_prefixes(batch, left)
         for prefill in batch.prefills:
             self._records[prefill.request_id].is_hidden = prefill.hidden
-        for record in self._arrived:
-            self._decoding.add(record)
-        self._arrived.clear()
-        if batch.decodes:
-            self._choose(batch.decodes)
-            self._decoding.begin(now)
-        self.active = (
-            None
-            if batch.kind is BatchKind.IDLE
-            else ActiveBatch(batch, now, self._ends_s(batch, now))
-        )
+        self.active = None if batch.kind is BatchKind.IDLE else self._run(batch, now)
         return left
 
     def advance_to(self, now: float) -> StepOutcome | None:
@@ -240,7 +200,6 @@ class SimulatedInstance:
         finished = self._decoding.step(ended_s) if batch.decodes else []
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         emitted: dict[str, int] = {}
-        departing: list[SimRequest] = []
         for request_id, num_tokens in prefilled.items():
             record = self._records[request_id]
             record.num_computed += num_tokens
@@ -249,8 +208,6 @@ class SimulatedInstance:
                 emitted[request_id] = 1
                 if record.ended:
                     finished.append(record)
-                elif self.policy.sends:
-                    departing.append(record)
                 else:
                     self._decoding.add(record)
         ended = tuple([record.request.request_id for record in finished])
@@ -264,7 +221,7 @@ class SimulatedInstance:
         )
         self._cached = {}
         self.policy.update(batch, result, end_s)
-        return StepOutcome(batch, start_s, end_s, num_steps, finished, departing)
+        return StepOutcome(batch, start_s, end_s, num_steps, finished)
 
     def status(self, now: float) -> InstanceStatus:
         status = self.policy.status(now)
@@ -317,6 +274,12 @@ class SimulatedInstance:
         for record in self._resting.values():
             self._decoding.add(record)
         self._resting = {i: self._decoding.pop(i) for i in self._decoding.others(decodes)}
+
+    def _run(self, batch: Batch, now: float) -> ActiveBatch:
+        if batch.decodes:
+            self._choose(batch.decodes)
+            self._decoding.begin(now)
+        return ActiveBatch(batch, now, self._ends_s(batch, now))
 
     def _ends_s(self, batch: Batch, now: float) -> list[float]:
         prefills, num_decodes, context, hidden = self._contents(batch)

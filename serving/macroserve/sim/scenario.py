@@ -24,9 +24,8 @@ from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.sim.rival_routing import RivalRouter, Routing
 from macroserve.sim.router import FleetRouter, cell_instances
-from macroserve.sim.simulation import Simulation, disaggregated_cell, single_cell
+from macroserve.sim.simulation import Simulation, single_cell
 from macroserve.sim.simulation_trace import SimulationTrace
-from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import Arrival
 
 MEMORY_SHARE = 0.9
@@ -56,10 +55,7 @@ class ClusterSpec:
     ranks: devices of one stage, which share every layer.
     kv_bytes: size of one instance's cache, where an experiment sets it; else the memory that is
         left.
-    topology: nodes and links over which instances send KV caches, for strategies that send them.
     stages: stages of an instance, each with a share of the layers; all on one node.
-    prefill_device: device of the instances that prefill, where it is another, for strategies that
-        send KV caches.
     """
 
     model: ModelShape
@@ -73,9 +69,7 @@ class ClusterSpec:
     max_num_seqs: int = MAX_NUM_SEQS
     max_batch_tokens: int = MAX_BATCH_TOKENS
     host: Host = VLLM_HOST
-    topology: Topology | None = None
     stages: int = 1
-    prefill_device: Device | None = None
 
     @property
     def num_devices(self) -> int:
@@ -204,7 +198,7 @@ class Scenario:
     """A cluster under a strategy.
 
     strategy: the strategy as its engines run it; prompts share no blocks beside hidden states.
-    high_priority_ratio: share of the instances in the HP pool, or of those that prefill.
+    high_priority_ratio: share of the instances in the HP pool.
     bounds: bounds on a cell; without them, or where one cell holds all instances, there is one
         cell.
     prefix_caching: lets prompts that begin alike share blocks.
@@ -235,14 +229,9 @@ class Scenario:
 
         seed: seed of the noise. All other arguments are those of ``Simulation.serve``.
 
-        Raises ValueError where the model does not fit, or where no link carries the caches that the
-        strategy moves.
+        Raises ValueError where the model does not fit.
         """
-        spec, prefill_spec = self.instance_spec(arrivals, seed), None
-        if self.cluster.prefill_device is not None:
-            cluster = replace(self.cluster, device=self.cluster.prefill_device)
-            prefill_spec = replace(self, cluster=cluster).instance_spec(arrivals, seed)
-        return self._simulation(spec, prefill_spec, trace).serve(
+        return self.simulation(arrivals, seed, trace).serve(
             arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
         )
 
@@ -260,30 +249,17 @@ class Scenario:
             seed=seed,
         )
         shares = self.prefix_caching and any(arrival.block_ids for arrival in arrivals)
-        keeps_others = self.strategy.keeps_hidden or self.strategy.moves_kv
-        return replace(spec, shares_prefixes=shares and not keeps_others)
+        return replace(spec, shares_prefixes=shares and not self.strategy.keeps_hidden)
 
-    def _simulation(
-        self, spec: InstanceSpec, prefill_spec: InstanceSpec | None, trace: SimulationTrace | None
+    def simulation(
+        self, arrivals: Sequence[Arrival], seed: int = 0, trace: SimulationTrace | None = None
     ) -> Simulation:
-        cluster, ratio = self.cluster, self.high_priority_ratio
-        if not self.strategy.moves_kv:
-            bounds, num = self.bounds, cluster.num_instances
-            if self.routing is not Routing.OWN:
-                instances = cell_instances(spec, num, ratio)
-                return Simulation(RivalRouter(instances, self.routing), spec.config, trace=trace)
-            if bounds is None or num <= bounds.upper:
-                return single_cell(spec, num, ratio, trace=trace)
-            return Simulation(FleetRouter(spec, num, bounds, ratio), spec.config, trace=trace)
-        if cluster.topology is None:
-            raise ValueError(f"{self.strategy.name} moves KV caches, and there is nothing between")
-        kv_bytes = cluster.shape.kv_bytes_per_token
-        return disaggregated_cell(
-            spec,
-            cluster.num_instances,
-            ratio,
-            cluster.topology,
-            kv_bytes,
-            prefill_spec=prefill_spec,
-            trace=trace,
-        )
+        """Return a simulation that is to serve the arrivals, as ``serve`` does."""
+        spec, bounds = self.instance_spec(arrivals, seed), self.bounds
+        num, ratio = self.cluster.num_instances, self.high_priority_ratio
+        if self.routing is not Routing.OWN:
+            instances = cell_instances(spec, num, ratio)
+            return Simulation(RivalRouter(instances, self.routing), spec.config, trace=trace)
+        if bounds is None or num <= bounds.upper:
+            return single_cell(spec, num, ratio, trace=trace)
+        return Simulation(FleetRouter(spec, num, bounds, ratio), spec.config, trace=trace)

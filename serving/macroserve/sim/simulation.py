@@ -1,4 +1,4 @@
-"""The event loop: requests arrive, batches end and KV caches arrive in virtual time."""
+"""The event loop: requests arrive and batches end in virtual time."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -13,20 +13,17 @@ from macroserve.core.request import DEFAULT_CLASS, Request
 from macroserve.core.routing.decision import RouteRequest
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
-from macroserve.core.status import Pool
 from macroserve.sim.cache_bound import CacheBound
 from macroserve.sim.device import SimRequest
 from macroserve.sim.events import EventQueue
 from macroserve.sim.fleet_control import FleetControl
 from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance, StepOutcome
-from macroserve.sim.kv_handover import KvArrived, KvHandover, handover_pools
 from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
 from macroserve.sim.router import CellRouter, Router, cell_instances
 from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.sim.step_totals import StepTotals
-from macroserve.sim.topology import KvTransfers, Topology
 from macroserve.workload.arrivals import Arrival
 
 
@@ -48,7 +45,6 @@ class Simulation:
     """Instances behind a router, in virtual time.
 
     config: Configuration of the instances.
-    handover: Transfer of KV caches, where instances either prefill or decode.
     control: Rule by which the fleet changes, if it does.
     trace: records all events, if given.
     num_iterations: Number of decisions of all instances' schedulers so far.
@@ -59,7 +55,6 @@ class Simulation:
         router: Router,
         config: InstanceConfig,
         *,
-        handover: KvHandover | None = None,
         control: FleetControl | None = None,
         trace: SimulationTrace | None = None,
     ) -> None:
@@ -67,7 +62,6 @@ class Simulation:
         self.num_iterations = 0
         self._max_iterations = sys.maxsize
         self._config = config
-        self._handover = handover
         self._control = control
         self._trace = trace
         self._lengths = LengthPredictor()
@@ -258,10 +252,6 @@ class Simulation:
         if self._trace is not None:
             self._trace.stepped(instance.name, outcome)
         self.router.report(instance, outcome.end_s)
-        if self._handover is not None:
-            self._handover.add(outcome.departing, instance)
-            if outcome.departing or outcome.finished:
-                self._send(self._handover, outcome.end_s)
 
     def _begin(self, instance: SimulatedInstance, now: float) -> None:
         self.num_iterations += 1
@@ -275,23 +265,6 @@ class Simulation:
                 self._refuse(request, now)
             else:
                 self._place(request, now, offloaded=True, exclude=frozenset({instance.name}))
-
-    def _send(self, handover: KvHandover, now: float) -> None:
-        for end_s, event in handover.send(self._lengths, now):
-            self._events.put(end_s, partial(self._receive, event))
-            if self._trace is not None:
-                self._trace.sent(event, now, end_s)
-
-    def _receive(self, arrived: KvArrived, now: float) -> None:
-        request, sender, receiver = arrived
-        for instance in (sender, receiver):
-            self._advance(instance, now)
-        sender.send(request)
-        self.router.report(sender, now)
-        if sender.active is None:  # Requests may have waited for the memory.
-            self._begin(sender, now)
-        receiver.receive(request)
-        self._go_on(receiver, now)
 
     def _read(self, control: FleetControl, now: float) -> None:
         for instance in self.router.instances.values():
@@ -310,35 +283,3 @@ def single_cell(
     """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool."""
     instances = cell_instances(spec, num_instances, high_priority_ratio)
     return Simulation(CellRouter(instances), spec.config, trace=trace)
-
-
-def disaggregated_cell(
-    spec: InstanceSpec,
-    num_instances: int,
-    prefill_ratio: float,
-    topology: Topology,
-    kv_bytes_per_token: float,
-    *,
-    prefill_spec: InstanceSpec | None = None,
-    trace: SimulationTrace | None = None,
-) -> Simulation:
-    """Return a simulation of a cell whose instances prefill or decode, as the strategy's
-    ``transfer`` says.
-
-    prefill_ratio: Share of the instances that prefill; of each node's, where caches stay in it.
-    prefill_spec: Spec of the instances that prefill; None if it is that of the others.
-    """
-    transfers = KvTransfers(topology, spec.config.strategy.transfer)
-    pools = handover_pools(transfers, num_instances, prefill_ratio)
-    router = CellRouter(
-        [
-            SimulatedInstance(
-                f"instance-{index}",
-                pool,
-                prefill_spec if prefill_spec and pool is Pool.HP else spec,
-            )
-            for index, pool in enumerate(pools)
-        ]
-    )
-    handover = KvHandover(transfers, kv_bytes_per_token, router)
-    return Simulation(router, spec.config, handover=handover, trace=trace)

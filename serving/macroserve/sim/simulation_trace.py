@@ -11,9 +11,8 @@ from typing import Any
 
 from macroserve.sim.device import SimRequest
 from macroserve.sim.instance import StepOutcome
-from macroserve.sim.kv_handover import KvArrived
 
-INSTANCES, REQUESTS, TRANSFERS = 1, 2, 3
+INSTANCES, REQUESTS = 1, 2
 """Process ids; each is a group of tracks."""
 
 
@@ -23,7 +22,7 @@ class SimulationTrace:
     def __init__(self) -> None:
         self._threads: dict[str, int] = {}
         self._events: list[dict[str, Any]] = []
-        names = {INSTANCES: "instances", REQUESTS: "requests", TRANSFERS: "KV transfers"}
+        names = {INSTANCES: "instances", REQUESTS: "requests"}
         for process, name in names.items():
             self._name("process_name", process, 0, name)
 
@@ -48,12 +47,6 @@ class SimulationTrace:
         )
         for request in outcome.finished:
             self._ended(request, instance)
-
-    def sent(self, arrived: KvArrived, now: float, end_s: float) -> None:
-        """Record the transfer of a KV cache."""
-        request_id = arrived.request.request.request_id
-        ends = {"from": arrived.sender.name, "to": arrived.receiver.name}
-        self._span(TRANSFERS, "transfer", request_id, "KV cache", now, end_s, ends)
 
     def refused(self, request: SimRequest, now: float) -> None:
         """Record a request that was refused."""

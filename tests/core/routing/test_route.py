@@ -25,7 +25,7 @@ from macroserve.core.routing.decision import RouteDecision, RouteReason, RouteRe
 from macroserve.core.routing.policies import ascendra_route, unified_route
 from macroserve.core.routing.route import route
 from macroserve.core.status import InstanceStatus, InstanceView, Pool
-from macroserve.core.strategies import DISAGGREGATED, STRATEGIES, strategy
+from macroserve.core.strategies import STRATEGIES, strategy
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -64,26 +64,6 @@ def test_router_with_no_available_instance_returns_no_instance(
 )
 def test_vllm_route_goes_to_the_least_load(views: list[InstanceView], expected: str) -> None:
     assert routed("vllm", views) == (expected, RouteReason.LEAST_LOAD)
-
-
-@pytest.mark.parametrize("name", DISAGGREGATED)
-@pytest.mark.parametrize(
-    ("views", "prefilled", "expected"),
-    [
-        ([lp("a"), hp("b", waiting_tokens=9)], False, "b"),
-        ([lp("a", remaining_tokens=9), hp("b")], True, "a"),
-        ([lp("a"), hp("b", waiting_tokens=9), hp("c", waiting_tokens=8)], False, "c"),
-        ([lp("a", remaining_tokens=9), lp("b", remaining_tokens=8), hp("c")], True, "b"),
-        # Better a wrong one than none.
-        ([lp("a")], False, "a"),
-        ([hp("a")], True, "a"),
-    ],
-)
-def test_disaggregated_route_goes_to_the_pool_of_the_phase(
-    name: str, views: list[InstanceView], prefilled: bool, expected: str
-) -> None:
-    request = replace(FRESH, prefilled=prefilled)
-    assert route(strategy(name), views, None, request, NOW).instance == expected
 
 
 @pytest.mark.parametrize(

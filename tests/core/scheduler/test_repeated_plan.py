@@ -218,10 +218,9 @@ def test_responses_of_one_length_run_without_a_decision_until_that_length(steady
         lambda e, new: e.scheduler.set_pool(Pool.LP),
         lambda e, new: e.scheduler.let_offload(False),
         lambda e, new: e.scheduler.loaded(()),
-        lambda e, new: e.scheduler.expect(new("r8", e.now, 40, 200, PATIENT)),
         lambda e, new: e.scheduler.running.blocks.grant("r0", 1),
     ],
-    ids=["add", "finish", "drain", "undrain", "pool", "offload", "loaded", "expect", "blocks"],
+    ids=["add", "finish", "drain", "undrain", "pool", "offload", "loaded", "blocks"],
 )
 def test_each_event_ends_the_repetition(steady, make_request, event):
     policy, executor = steady()
@@ -229,18 +228,6 @@ def test_each_event_ends_the_repetition(steady, make_request, event):
     before = policy.num_decided
     event(executor, make_request)
     executor.scheduler.schedule(executor.now)
-    assert policy.num_decided == before + 1
-
-
-def test_arrival_of_a_cache_ends_the_repetition(steady, make_request):
-    policy, executor = steady()
-    scheduler, now = executor.scheduler, executor.now
-    scheduler.expect(make_request("r8", now, 40, 200, PATIENT))
-    for _ in range(2):
-        scheduler.update(scheduler.schedule(now), BatchResult(0.1, decoded=1), now)
-    before = policy.num_decided
-    scheduler.receive("r8")
-    assert "r8" in scheduler.schedule(now).decodes
     assert policy.num_decided == before + 1
 
 

@@ -9,18 +9,14 @@ from macroserve.core.scheduler.sequence import IllegalMoveError, State
 
 LEGAL = {
     (State.WAITING, State.PREFILLING),
-    (State.WAITING, State.MOVING),
     (State.WAITING, State.FINISHED),
     (State.PREFILLING, State.LOADING),
     (State.LOADING, State.PREFILLING),
     (State.LOADING, State.FINISHED),
     (State.PREFILLING, State.DECODING),
-    (State.PREFILLING, State.MOVING),
     (State.PREFILLING, State.PAUSED),
     (State.PREFILLING, State.WAITING),
     (State.PREFILLING, State.FINISHED),
-    (State.MOVING, State.DECODING),
-    (State.MOVING, State.FINISHED),
     (State.DECODING, State.PAUSED),
     (State.DECODING, State.WAITING),
     (State.DECODING, State.ENDING),

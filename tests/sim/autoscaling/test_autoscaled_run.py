@@ -7,12 +7,11 @@ from support.experiment import EXPERIMENT
 
 from macroserve.core.scaling.autoscale import Limits
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.core.strategies import DISAGGREGATED, STRATEGIES
+from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.autoscaling.goals import Goals
 from macroserve.sim.autoscaling.run import AutoscaledScenario
 from macroserve.sim.autoscaling.start_up import StartUp
 from macroserve.sim.capacity import scale_down_check
-from macroserve.sim.scenario import Scenario
 from macroserve.workload.arrivals import Arrival
 
 pytestmark = pytest.mark.simulation
@@ -113,9 +112,3 @@ def test_fleet_begins_within_its_limits_and_stays_there(least, most, num) -> Non
     moments = limited.serve(arrivals()).timeline.moments
     assert moments[0].ready == num
     assert {each.wanted for each in moments} <= set(range(least, most + 1))
-
-
-def test_strategy_that_moves_caches_is_refused() -> None:
-    moving: Scenario = replace(scenario_of(), strategy=DISAGGREGATED["distserve"])
-    with pytest.raises(ValueError, match="cannot be autoscaled"):
-        replace(autoscaled(), scenario=moving)

@@ -4,16 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from macroserve.core.request import Slo
-from macroserve.core.strategies import STRATEGIES, strategy
-from macroserve.core.strategy import Strategy, Transfer
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A100_80GB
 from macroserve.sim.hardware.links import ETHERNET_100G, NVLINK_3
 from macroserve.sim.hardware.step_time import StepTime
 from macroserve.sim.results import SloRule, as_client
 from macroserve.sim.scenario import ClusterSpec, Scenario
-from macroserve.sim.topology import Topology
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.disaggregation.scenario import DISTSERVE as DISTSERVE_IN_NODES
+from macroserve_lab.disaggregation.scenario import Disaggregated, DisaggregatedScenario
+from macroserve_lab.disaggregation.topology import Topology, Transfer
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.econoserve.coupled import multires_batch, sync_coupled_batch
 from macroserve_lab.papers.econoserve.preemptive import fastserve_batch, srtf_batch
@@ -138,15 +140,13 @@ SYNC_COUPLED = replace(
 )
 """The baselines that reserve memory for prompt and response together (sections 2.1 and 2.2)."""
 
-DISTSERVE = Variant(replace(strategy("distserve"), transfer=Transfer.NETWORK))
+DISTSERVE = Variant(replace(DISTSERVE_IN_NODES, transfer=Transfer.NETWORK))
 """DistServe, which sends caches between machines, half of which prefill (section 2)."""
 
 DEVICES_PER_NODE = 8
 
 
 def cluster(model: Model, num_instances: int = 1) -> ClusterSpec:
-    """Return instances on as few machines as hold them; two or more instances take at least two."""
-    per_node = max(1, min(DEVICES_PER_NODE // model.ranks, num_instances // 2))
     return ClusterSpec(
         models.MODELS[model.name],
         A100_80GB,
@@ -156,8 +156,13 @@ def cluster(model: Model, num_instances: int = 1) -> ClusterSpec:
         model.kv_bytes,
         BLOCK_SIZE,
         MAX_LENGTH,
-        topology=Topology(per_node, NVLINK_3, ETHERNET_100G),
     )
+
+
+def topology(model: Model, num_instances: int) -> Topology:
+    """Return as few machines as hold the instances, but at least two."""
+    per_node = max(1, min(DEVICES_PER_NODE // model.ranks, num_instances // 2))
+    return Topology(per_node, NVLINK_3, ETHERNET_100G)
 
 
 def alone_s(model: Model, trace: Trace) -> tuple[float, float]:
@@ -185,16 +190,19 @@ def experiment(
 ) -> Experiment:
     """Return an experiment on one instance by default. Where the strategy separates prefills, it is
     on two by default, and half of the instances prefill."""
-    spec = cluster(model, num_instances or (2 if variant.strategy.moves_kv else 1))
+    strategy = variant.strategy
+    num_instances = num_instances or (2 if isinstance(strategy, Disaggregated) else 1)
+    spec = cluster(model, num_instances)
     if variant.max_allocation:
         # Reserved for its longest, a request never runs out of memory: seats bound them alone.
         most = min(model.batch_size, spec.num_kv_tokens // MAX_LENGTH)
         spec = replace(spec, max_num_seqs=most)
-    scenario = Scenario(
-        spec,
-        variant.strategy,
-        targets(model, trace) if variant.orders_by_target else SERVED,
-        slo_rule,
-        high_priority_ratio=0.5 if variant.strategy.moves_kv else 0.0,
-    )
+    slo = targets(model, trace) if variant.orders_by_target else SERVED
+    if isinstance(strategy, Disaggregated):
+        machines = topology(model, num_instances)
+        scenario = DisaggregatedScenario(
+            spec, strategy, slo, slo_rule, high_priority_ratio=0.5, topology=machines
+        )
+    else:
+        scenario = Scenario(spec, strategy, slo, slo_rule)
     return Experiment(scenario, WORKLOADS[trace.workload], foresight=variant.foresight(trace))

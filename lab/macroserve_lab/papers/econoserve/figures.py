@@ -10,6 +10,7 @@ from macroserve.core.scheduler.batching.baselines import chunked_batch
 from macroserve.core.strategy import Ordering
 from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 from macroserve.sim.hardware.devices import H100
+from macroserve_lab.disaggregation.scenario import DisaggregatedScenario
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.econoserve.cases import (
     DISTSERVE,
@@ -262,13 +263,15 @@ def _with_h100s(model: Model, slo_rule: Completed) -> Experiment:
     """
     num_prefill, num_decode = NUM_PREFILL // model.ranks, NUM_DECODE // model.ranks
     found = experiment(model, SHAREGPT, DISTSERVE, num_prefill + num_decode, slo_rule)
-    spec = found.scenario.cluster
-    assert spec.topology is not None, "DistServe sends caches"
-    spec = replace(
-        spec, prefill_device=H100, topology=replace(spec.topology, instances_per_node=num_prefill)
+    scenario = found.scenario
+    assert isinstance(scenario, DisaggregatedScenario), "DistServe sends caches"
+    scenario = replace(
+        scenario,
+        high_priority_ratio=num_prefill / (num_prefill + num_decode),
+        topology=replace(scenario.topology, instances_per_node=num_prefill),
+        prefill_device=H100,
     )
-    ratio = num_prefill / (num_prefill + num_decode)
-    return replace(found, scenario=replace(found.scenario, cluster=spec, high_priority_ratio=ratio))
+    return replace(found, scenario=scenario)
 
 
 DEVICES = {"homogeneous": _equal, "heterogeneous": _with_h100s, "large": _equal}

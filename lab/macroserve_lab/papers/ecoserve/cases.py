@@ -4,15 +4,21 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from macroserve.core.request import Slo
-from macroserve.core.strategies import STRATEGIES, strategy
-from macroserve.core.strategy import Strategy, Transfer
+from macroserve.core.strategies import STRATEGIES
+from macroserve.core.strategy import Strategy
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A800, L20, Device
 from macroserve.sim.hardware.links import ETHERNET_10G, PCIE_4, ROCE_25G, Link
 from macroserve.sim.results import SloRule, as_client, as_ecoserve
 from macroserve.sim.scenario import ClusterSpec, Scenario
-from macroserve.sim.topology import Topology
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.disaggregation.scenario import (
+    DISTSERVE,
+    MOONCAKE,
+    Disaggregated,
+    DisaggregatedScenario,
+)
+from macroserve_lab.disaggregation.topology import Topology, Transfer
 from macroserve_lab.experiment import Experiment
 
 
@@ -45,7 +51,7 @@ LOWEST = {"Alpaca-gpt4": 4.0, "ShareGPT": 2.0, "LongBench": 0.3}
 """Rates in requests per second at which the search begins."""
 
 NODG = ("prefill-first", "sarathi")
-FUDG = ("distserve", "mooncake")
+FUDG = {each.name: each for each in (DISTSERVE, MOONCAKE)}
 STRATEGY_NAMES = (*NODG, *FUDG, "ecoserve")
 PREFILL_RATIOS = (0.25, 0.5, 0.75)
 """Shares of the instances that prefill; the best one counts."""
@@ -53,7 +59,7 @@ BY_PERCENTILE = "ecoserve, tenth percentile"
 """Variant of EcoServe in which all but a tenth of the decodes have saved the time that prefills
 take. The paper takes the mean of the saved times, by which short responses miss their pace."""
 VARIANTS: dict[str, tuple[Strategy, SloRule]] = {
-    **{name: (strategy(name), as_ecoserve) for name in STRATEGY_NAMES},
+    **{name: ((STRATEGIES | FUDG)[name], as_ecoserve) for name in STRATEGY_NAMES},
     BY_PERCENTILE: (replace(STRATEGIES["ecoserve"], mean_slack=False), as_ecoserve),
     "ecoserve, as a client counts": (STRATEGIES["ecoserve"], as_client),
     "unified": (STRATEGIES["unified"], as_client),
@@ -87,35 +93,28 @@ def experiments(
     """
     cluster = next(cluster for cluster in CLUSTERS if cluster.name == case.cluster)
     strategy, slo_rule = VARIANTS[variant]
-    ranks = cluster.ranks[case.model]
-    if strategy.transfer is Transfer.NODE:
+    workload, ranks = WORKLOADS[case.workload], cluster.ranks[case.model]
+    within_node = isinstance(strategy, Disaggregated) and strategy.transfer is Transfer.NODE
+    if within_node:
         ranks = min(ranks, DEVICES_PER_NODE // 2)
     per_node = DEVICES_PER_NODE // ranks
     num_instances = num_instances or cluster.num_devices // ranks
+    spec = ClusterSpec(models.MODELS[case.model], cluster.device, PCIE_4, ranks, num_instances)
+    slo = SLOS[case.workload]
+    if not isinstance(strategy, Disaggregated):
+        ratio = strategy.high_priority_ratio
+        scenario = Scenario(spec, strategy, slo, slo_rule, high_priority_ratio=ratio)
+        return (Experiment(scenario, workload),)
     topology = Topology(per_node, PCIE_4, cluster.network)
-    ratios = (strategy.high_priority_ratio,)
-    if strategy.moves_kv:
-        reach = per_node if strategy.transfer is Transfer.NODE else num_instances
-        ratios = PREFILL_RATIOS if reach > 2 else (0.5,)
+    reach = per_node if within_node else num_instances
     return tuple(
         Experiment(
-            Scenario(
-                ClusterSpec(
-                    models.MODELS[case.model],
-                    cluster.device,
-                    PCIE_4,
-                    ranks,
-                    num_instances,
-                    topology=topology,
-                ),
-                strategy,
-                SLOS[case.workload],
-                slo_rule,
-                high_priority_ratio=ratio,
+            DisaggregatedScenario(
+                spec, strategy, slo, slo_rule, high_priority_ratio=ratio, topology=topology
             ),
-            WORKLOADS[case.workload],
+            workload,
         )
-        for ratio in ratios
+        for ratio in (PREFILL_RATIOS if reach > 2 else (0.5,))
     )
 
 

@@ -6,6 +6,7 @@ from functools import cache
 
 from macroserve.sim.hardware.links import ETHERNET_10G
 from macroserve.sim.results import AT_END, RunResult
+from macroserve_lab.disaggregation.scenario import DisaggregatedScenario
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.econoserve import figures
 from macroserve_lab.papers.econoserve.cases import (
@@ -54,12 +55,12 @@ def served_with_more_memory(name: str, variant: str) -> RunResult:
 
 def over_network(found: Experiment, gigabits_per_s: float) -> Experiment:
     """Return the experiment with another network between the machines."""
-    cluster = found.scenario.cluster
-    assert cluster.topology is not None
+    scenario = found.scenario
+    assert isinstance(scenario, DisaggregatedScenario)
     bytes_per_s = gigabits_per_s / 10 * ETHERNET_10G.bytes_per_s
     network = replace(ETHERNET_10G, bytes_per_s=bytes_per_s)
-    cluster = replace(cluster, topology=replace(cluster.topology, network=network))
-    return replace(found, scenario=replace(found.scenario, cluster=cluster))
+    topology = replace(scenario.topology, network=network)
+    return replace(found, scenario=replace(scenario, topology=topology))
 
 
 def with_less_compute(found: Experiment) -> Experiment:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from macroserve.core.strategy import Transfer
 from macroserve.sim.results import AT_END
+from macroserve_lab.disaggregation.topology import Transfer
 from macroserve_lab.papers.econoserve import figures
 from macroserve_lab.papers.econoserve.cases import MODELS, cluster
 from macroserve_lab.papers.measurements import Metric, point
@@ -54,7 +54,7 @@ def test_distserve_utilization_has_prefills_on_another_machine():
     ]
     assert len(scenarios) == 3
     for scenario in scenarios:
-        topology = scenario.cluster.topology
+        topology = scenario.topology
         assert scenario.strategy.transfer is Transfer.NETWORK
         assert scenario.cluster.num_instances == 2
         assert topology.node(0) != topology.node(1)

@@ -31,8 +31,6 @@ class Demand:
     """Whether an LP instance handed the request back."""
     by_mean: bool
     """Whether the mean saved TPOT pays for a prefill, as in the paper, or its tenth percentile."""
-    prefilled: bool
-    """Whether the prompt was prefilled on another instance."""
     cached: Mapping[str, int]
     """Prompt tokens expected in prefix caches, by name of instance or cell; zeros are left out."""
 
@@ -52,7 +50,6 @@ class Demand:
             tpot_s=request.request.slo.tpot_s,
             offloaded=request.offloaded,
             by_mean=by_mean,
-            prefilled=request.prefilled,
             cached=cached,
         )
 

@@ -18,8 +18,6 @@ class RouteRequest:
     """Whether an LP instance handed it back because it was about to miss its TTFT target."""
     exclude: frozenset[str] = frozenset()
     """Names of instances that must not get it, such as one that just failed to answer."""
-    prefilled: bool = False
-    """Whether its KV cache is on another instance and will be transferred."""
     trial: bool = False
     """Whether this is its last attempt after instances broke; see ``attempts``."""
     prefix: tuple[int, ...] = ()

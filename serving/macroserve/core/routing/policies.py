@@ -33,16 +33,6 @@ def _load(view: InstanceView) -> tuple[int, int]:
     return view.num_outstanding, num_tokens
 
 
-def disaggregated_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """Route a prompt to the least loaded HP instance, and its decodes to the least loaded LP
-    instance (DistServe, MoonCake).
-
-    Without an instance of that pool, all instances take the role.
-    """
-    pool = Pool.LP if demand.prefilled else Pool.HP
-    return least_load_route([v for v in candidates if v.pool is pool] or candidates, demand)
-
-
 # -- EcoServe
 
 

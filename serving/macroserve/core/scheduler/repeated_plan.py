@@ -4,7 +4,7 @@ EconoServe's groups start and end together "eliminating the need for iteration-l
 (section 3.3.2). A policy marks a plan that it would make again as ``Plan.repeatable``; these events
 end the repetition:
 
-- a request is added, finished, handed back, received, expected, or loaded;
+- a request is added, finished, handed back, or loaded;
 - a response ends, reaches its expected length, pauses, or gets other tokens than the rest;
 - a response has no slot for its next token, or the number of free blocks changes;
 - the instance starts or stops draining, changes its pool, or the permission to offload changes.

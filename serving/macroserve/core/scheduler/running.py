@@ -39,7 +39,6 @@ class Running:
         self.decoding = Decoding(num_drafts)
         self.paused: dict[str, Sequence] = {}
         self.ending: dict[str, Sequence] = {}
-        self.moving: dict[str, Sequence] = {}
         self.adapters: Counter[str | None] = Counter()
         """Number of sequences of each adapter; None for the model alone."""
         self._pause_when_full = pause_when_full
@@ -73,18 +72,17 @@ class Running:
         )
 
     def __len__(self) -> int:
-        num_held = len(self.paused) + len(self.ending) + len(self.moving)
+        num_held = len(self.paused) + len(self.ending)
         return len(self.prefilling) + len(self.loading) + len(self.decoding) + num_held
 
     def __iter__(self) -> Iterator[Sequence]:
-        held = (self.loading, self.ending, self.moving)
-        return chain(self._preemptible(), *[others.values() for others in held])
+        return chain(self._preemptible(), self.loading.values(), self.ending.values())
 
     @property
     def num_remaining(self) -> int:
         """Return the tokens still expected of all running sequences."""
         num_remaining = self.decoding.num_remaining
-        for others in (self.prefilling, self.loading, self.paused, self.moving):
+        for others in (self.prefilling, self.loading, self.paused):
             if others:
                 num_remaining += sum([seq.num_remaining for seq in others.values()])
         return num_remaining
@@ -161,24 +159,6 @@ class Running:
         seq.move(State.ENDING)
         self.ending[seq.request_id] = home.pop(seq.request_id)
 
-    def reserve(self, seq: Sequence, num_blocks: int) -> None:
-        """Reserve blocks for a sequence whose KV is transferred from another instance."""
-        seq.move(State.MOVING)
-        self._enter(seq, num_blocks)
-        self.moving[seq.request_id] = seq
-
-    def send(self, seq: Sequence) -> None:
-        """Hold a prefilled sequence until its KV is transferred to another instance."""
-        seq.move(State.MOVING)
-        seq.num_computed = seq.num_prompt
-        self.moving[seq.request_id] = self.prefilling.pop(seq.request_id)
-
-    def receive(self, seq: Sequence) -> None:
-        """Let a sequence decode whose KV has been transferred to this instance."""
-        seq.move(State.DECODING)
-        seq.num_computed = seq.num_prompt
-        self.decoding.add(self.moving.pop(seq.request_id))
-
     def remove(self, seq: Sequence, to: State) -> None:
         """Release a sequence's KV, at its end or to recompute it."""
         homes: dict[State, dict[str, Sequence] | Decoding] = {
@@ -187,7 +167,6 @@ class Running:
             State.DECODING: self.decoding,
             State.PAUSED: self.paused,
             State.ENDING: self.ending,
-            State.MOVING: self.moving,
         }
         home = homes[seq.state]
         seq.move(to)

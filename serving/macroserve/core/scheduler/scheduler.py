@@ -137,36 +137,6 @@ class InstanceScheduler:
             if seq := self.running.loading.get(request_id):
                 self.running.loaded(seq)
 
-    # -- requests whose KV moves (DistServe, MoonCake)
-
-    @property
-    def sends(self) -> bool:
-        """Return whether prefilled requests decode on another instance."""
-        return self.config.strategy.moves_kv and self.config.pool is Pool.HP
-
-    def expect(self, request: Request) -> bool:
-        """Reserve memory and a seat for a request that another instance prefills; return whether
-        there is room.
-
-        Its prompt counts the first token, which is out (``Request.num_streamed_tokens``).
-        """
-        self._repeated.end()
-        running, blocks = self.running, self.running.blocks
-        num_blocks = blocks.blocks_for(request.num_prompt_tokens + 1)
-        if len(running) >= self.config.max_num_seqs or num_blocks > blocks.free:
-            return False
-        seq = Sequence(request, self._num_added, self.lengths.predict(request), 0.0, 0.0, 0.0)
-        self._num_added += 1
-        self.sequences[request.request_id] = seq
-        running.reserve(seq, num_blocks)
-        self._tally.admit(request)
-        return True
-
-    def receive(self, request_id: str) -> None:
-        """Let an expected request decode from the next batch on: its KV cache has arrived."""
-        self._repeated.end()
-        self.running.receive(self.running.moving[request_id])
-
     # -- one iteration
 
     def schedule(self, now: float) -> Batch:
@@ -332,7 +302,7 @@ class InstanceScheduler:
             self._advance(batch, result, now)
         self._tally.cached_tokens += sum(result.cached.values())
         for complete in self.running.prefill(result.prefilled, result.cached):
-            self._start_decoding(complete)
+            self.running.start_decoding(complete)
         for request_id in result.loading:
             self.running.load(self.running.prefilling[request_id])
         first: list[Sequence] = []
@@ -342,12 +312,6 @@ class InstanceScheduler:
                     first.append(seq)
                 self._emit(seq, num_tokens, now)
         return first
-
-    def _start_decoding(self, seq: Sequence) -> None:
-        """Let a prefilled sequence decode here, or on another instance if the strategy moves KV
-        caches."""
-        start = self.running.send if self.sends else self.running.start_decoding
-        start(seq)
 
     def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
         """Give the batch's decodes their tokens, except those that the result names."""
@@ -363,10 +327,10 @@ class InstanceScheduler:
         """Count tokens of one sequence."""
         decoding = self.running.decoding
         if seq.state is State.PREFILLING and num_tokens:
-            self._start_decoding(seq)  # the first token shows that the prefill is complete
-        if seq.state in (State.MOVING, State.PAUSED):
+            self.running.start_decoding(seq)  # the first token shows that the prefill is complete
+        if seq.state is State.PAUSED:
             seq.emit(num_tokens, now)
-            if seq.state is State.PAUSED and seq.num_tokens >= seq.most_tokens:
+            if seq.num_tokens >= seq.most_tokens:
                 self.running.complete(seq)
         elif seq.state is State.DECODING and decoding.change(seq, seq.emit, num_tokens, now):
             self._outgrow(seq)

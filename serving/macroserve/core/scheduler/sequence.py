@@ -19,25 +19,15 @@ class State(Enum):
     """It outran its KV reservation while no block was free, or waits for one; it keeps its KV."""
     ENDING = "ending"
     """Its response reaches the maximum length once the batches in flight end."""
-    MOVING = "moving"
-    """The KV is being transferred: prefilled here to decode elsewhere, or the other way round."""
     FINISHED = "finished"
 
 
 _NEXT: dict[State, frozenset[State]] = {
-    State.WAITING: frozenset({State.PREFILLING, State.MOVING, State.FINISHED}),
+    State.WAITING: frozenset({State.PREFILLING, State.FINISHED}),
     State.PREFILLING: frozenset(
-        {
-            State.LOADING,
-            State.DECODING,
-            State.PAUSED,
-            State.MOVING,
-            State.WAITING,
-            State.FINISHED,
-        }
+        {State.LOADING, State.DECODING, State.PAUSED, State.WAITING, State.FINISHED}
     ),
     State.LOADING: frozenset({State.PREFILLING, State.FINISHED}),
-    State.MOVING: frozenset({State.DECODING, State.FINISHED}),
     State.DECODING: frozenset({State.PAUSED, State.WAITING, State.ENDING, State.FINISHED}),
     State.ENDING: frozenset({State.FINISHED}),
     State.PAUSED: frozenset({State.DECODING, State.WAITING, State.ENDING, State.FINISHED}),

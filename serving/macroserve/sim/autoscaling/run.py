@@ -38,21 +38,12 @@ class AutoscaledScenario:
     limits: bounds on the number of instances, and windows of the decisions.
     start_up: how long starts take, and how many fail.
     goals: the attainments to reach.
-
-    Raises ValueError for a strategy that moves KV caches between instances.
     """
 
     scenario: Scenario
     limits: Limits
     start_up: StartUp
     goals: Goals
-
-    def __post_init__(self) -> None:
-        if self.scenario.strategy.moves_kv:
-            raise ValueError(
-                f"{self.scenario.strategy.name} moves KV caches between instances, and cannot be "
-                "autoscaled"
-            )
 
     def serve(
         self,

@@ -1,26 +1,34 @@
-"""The KV cache of a request comes from another instance, or goes to one."""
+"""The scheduler of an instance holds requests whose KV caches move."""
+
+from dataclasses import replace
 
 import pytest
 
 from macroserve.core.batch import BatchKind, BatchResult
+from macroserve.core.request import Request, Slo
 from macroserve.core.scheduler.sequence import State
-from macroserve.core.status import Pool
-from macroserve.core.strategies import DISAGGREGATED
+from macroserve_lab.disaggregation.instances import DecodeScheduler, PrefillScheduler
+
+SMALL = {"num_blocks": 256, "block_size": 16, "max_num_seqs": 16, "max_model_len": 4096}
 
 
 @pytest.fixture
-def sender(make_scheduler):
-    return make_scheduler(DISAGGREGATED["mooncake"], pool=Pool.HP)
+def sender(config, latency):
+    return PrefillScheduler(replace(config, **SMALL), latency)
 
 
 @pytest.fixture
-def receiver(make_scheduler):
-    return make_scheduler(DISAGGREGATED["mooncake"], pool=Pool.LP)
+def receiver(config, latency):
+    return DecodeScheduler(replace(config, **SMALL), latency)
 
 
-def test_sent_request_keeps_its_blocks_until_it_is_transferred(sender, make_request):
+def request(name, arrival_s=0.0, prompt=100, new=50, streamed=0):
+    return Request(name, arrival_s, prompt, new, Slo(1.0, 0.1), streamed)
+
+
+def test_sent_request_keeps_its_blocks_until_it_is_transferred(sender):
     total = sender.status(0.0).free_blocks
-    sender.add_request(make_request("r", prompt=100), 0.0)
+    sender.add_request(request("r", prompt=100), 0.0)
     batch = sender.schedule(0.0)
     sender.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}), 0.1)
     assert sender.schedule(0.2).kind is BatchKind.IDLE, "it is not decoded here"
@@ -31,17 +39,16 @@ def test_sent_request_keeps_its_blocks_until_it_is_transferred(sender, make_requ
     assert sender.status(0.3).free_blocks == total
 
 
-def test_request_that_ends_with_its_first_token_is_not_sent(sender, make_request):
-    sender.add_request(make_request("r", prompt=100), 0.0)
+def test_request_that_ends_with_its_first_token_is_not_sent(sender):
+    sender.add_request(request("r", prompt=100), 0.0)
     batch = sender.schedule(0.0)
     sender.update(batch, BatchResult(0.1, {"r": 100}, {"r": 1}, ("r",)), 0.1)
     status = sender.status(0.1)
     assert (status.num_running, status.finished, status.attained) == (0, 1, 1)
 
 
-def test_expected_request_decodes_once_it_is_received(receiver, make_request):
-    request = make_request("r", prompt=101, new=3, streamed=1)
-    assert receiver.expect(request)
+def test_expected_request_decodes_once_it_is_received(receiver):
+    assert receiver.expect(request("r", prompt=101, new=3, streamed=1), 0.0)
     assert receiver.status(0.0).admitted == ("r",)
     assert receiver.schedule(0.0).kind is BatchKind.IDLE
     receiver.receive("r")
@@ -54,25 +61,25 @@ def test_expected_request_decodes_once_it_is_received(receiver, make_request):
     assert receiver.status(9.0).free_blocks == receiver.config.num_blocks
 
 
-def test_expected_request_beyond_memory_or_seats_is_refused(receiver, make_request):
-    assert not receiver.expect(make_request("long", prompt=16 * 256, new=3, streamed=1))
+def test_expected_request_beyond_memory_or_seats_is_refused(receiver):
+    assert not receiver.expect(request("long", prompt=16 * 256, new=3, streamed=1), 0.0)
     for index in range(receiver.config.max_num_seqs):
-        assert receiver.expect(make_request(str(index), prompt=20, new=3, streamed=1))
-    assert not receiver.expect(make_request("one too many", prompt=20, new=3, streamed=1))
+        assert receiver.expect(request(str(index), prompt=20, new=3, streamed=1), 0.0)
+    assert not receiver.expect(request("one too many", prompt=20, new=3, streamed=1), 0.0)
     assert "long" not in receiver.status(0.0).admitted
 
 
-def test_request_in_transfer_is_not_preempted(receiver, make_request):
+def test_request_in_transfer_is_not_preempted(receiver):
     """The sequence that decodes fills the memory, and came first."""
     total = receiver.config.num_blocks
-    assert receiver.expect(make_request("a", prompt=16 * (total - 2), new=100, streamed=1))
+    assert receiver.expect(request("a", prompt=16 * (total - 2), new=32, streamed=1), 0.0)
     receiver.receive("a")
-    assert receiver.expect(make_request("b", arrival_s=1.0, prompt=8, new=3, streamed=1))
+    assert receiver.expect(request("b", arrival_s=1.0, prompt=8, new=3, streamed=1), 0.0)
     preempted = []
     for step in range(40):
         batch = receiver.schedule(step)
         preempted += batch.preempted
-        assert receiver.sequences["b"].state is State.MOVING
+        assert receiver.sequences["b"].state is State.LOADING
         prefilled = {prefill.request_id: prefill.num_tokens for prefill in batch.prefills}
         receiver.update(batch, BatchResult(0.1, prefilled, decoded=1), step + 0.1)
     assert preempted == ["a"]

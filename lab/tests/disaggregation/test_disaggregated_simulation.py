@@ -5,14 +5,13 @@ from random import Random
 
 import pytest
 
-from macroserve.core.status import Pool
-from macroserve.core.strategies import DISAGGREGATED
 from macroserve.sim.hardware.links import Link
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.result_collector import ResultCollector
-from macroserve.sim.simulation import disaggregated_cell
-from macroserve.sim.topology import Topology
 from macroserve.workload.arrivals import Arrival, poisson
+from macroserve_lab.disaggregation.instances import PrefillInstance
+from macroserve_lab.disaggregation.simulation import disaggregated_cell
+from macroserve_lab.disaggregation.topology import KvTransfers, Topology, Transfer
 
 SLOW = Link("slow", 1e6, 0.0)
 FAST = Link("fast", 1e12, 0.0)
@@ -35,9 +34,9 @@ def ends(monkeypatch):
 
 
 @pytest.fixture
-def make_cell(make_config, make_latency):
+def make_cell(config, latency):
     def build(
-        name="mooncake",
+        transfer=Transfer.NETWORK,
         instances=4,
         ratio=0.5,
         inside=FAST,
@@ -46,40 +45,40 @@ def make_cell(make_config, make_latency):
         prefill_step_s=None,
         **fields,
     ):
-        config = replace(make_config(**fields), strategy=DISAGGREGATED[name])
-        engine = InstanceSpec.known(config, make_latency())
+        engine = InstanceSpec.known(replace(config, **fields), latency)
         prefills = None
         if prefill_step_s is not None:
             prefills = replace(engine, execution_time_s=lambda *batch: prefill_step_s)
-        topology = Topology(2, inside, network)
+        transfers = KvTransfers(Topology(2, inside, network), transfer)
         return disaggregated_cell(
-            engine, instances, ratio, topology, token_bytes, prefill_spec=prefills
+            engine, instances, ratio, transfers, token_bytes, prefill_spec=prefills
         )
 
     return build
 
 
-def pools(cell):
-    return [instance.policy.config.pool for instance in cell.router.instances.values()]
+def prefills(cell):
+    return [isinstance(each, PrefillInstance) for each in cell.router.instances.values()]
 
 
-def test_pools_with_transfers_inside_a_node_have_both_on_each_node(make_cell):
-    hp, lp = Pool.HP, Pool.LP
-    assert pools(make_cell("mooncake")) == [hp, hp, lp, lp]
-    assert pools(make_cell("mooncake", ratio=0.25)) == [hp, lp, lp, lp]
-    assert pools(make_cell("distserve")) == [hp, lp, hp, lp]
-    assert pools(make_cell("distserve", ratio=0.1)) == [hp, lp, hp, lp], "one at least"
+def test_each_node_has_instances_that_prefill_and_decode_if_caches_stay_in_it(make_cell):
+    assert prefills(make_cell(Transfer.NETWORK)) == [True, True, False, False]
+    assert prefills(make_cell(ratio=0.25)) == [True, False, False, False]
+    assert prefills(make_cell(Transfer.NODE)) == [True, False, True, False]
+    assert prefills(make_cell(Transfer.NODE, ratio=0.1)) == [True, False, True, False]
     with pytest.raises(ValueError, match="an instance each"):
         make_cell(instances=1)
 
 
-@pytest.mark.parametrize("name", DISAGGREGATED)
+@pytest.mark.parametrize("transfer", Transfer)
 @pytest.mark.parametrize("num_blocks", [1024, 96])
 def test_disaggregated_cell_ends_every_request_and_frees_every_block(
-    name, num_blocks, make_cell, make_lengths, ends
+    transfer, num_blocks, make_cell, ends
 ):
-    cell = make_cell(name, num_blocks=num_blocks)
-    arrivals = [*poisson([6.0], 30.0, make_lengths(), Random(3)), Arrival(500.0, 10, 2)]
+    cell = make_cell(transfer, num_blocks=num_blocks)
+    random = Random(3)
+    lengths = [(random.randint(10, 500), random.randint(1, 200)) for _ in range(256)]
+    arrivals = [*poisson([6.0], 30.0, lengths, random), Arrival(500.0, 10, 2)]
     outcome = cell.serve(arrivals)
     assert len(ends) == outcome.requests == len(arrivals)
     for instance in cell.router.instances.values():
@@ -90,11 +89,11 @@ def test_disaggregated_cell_ends_every_request_and_frees_every_block(
 
 
 def test_slow_transfer_delays_the_second_token_alone(make_cell, ends):
-    cell = make_cell("distserve", inside=SLOW)
+    cell = make_cell(Transfer.NODE, inside=SLOW)
     cell.serve([Arrival(1.0, 1000, 10)])
     slow = ends["request-0"]
     ends.clear()
-    make_cell("distserve").serve([Arrival(1.0, 1000, 10)])
+    make_cell(Transfer.NODE).serve([Arrival(1.0, 1000, 10)])
     fast = ends["request-0"]
     assert slow.first_s == fast.first_s
     # 1000 tokens of 10 kB at 1 MB/s
@@ -104,7 +103,7 @@ def test_slow_transfer_delays_the_second_token_alone(make_cell, ends):
 
 
 def test_transfers_of_one_node_wait_for_its_link(make_cell, ends):
-    cell = make_cell("mooncake", network=SLOW, ratio=0.25)
+    cell = make_cell(network=SLOW, ratio=0.25)
     cell.serve([Arrival(1.0, 1000, 5), Arrival(1.0, 1000, 5)])
     began = sorted(record.decoding_s for record in ends.values())
     assert began[1] - began[0] == pytest.approx(10.0, rel=0.05)
@@ -112,7 +111,7 @@ def test_transfers_of_one_node_wait_for_its_link(make_cell, ends):
 
 def test_kv_cache_stays_until_its_receiver_has_room(make_cell, ends):
     """The decoding instance of 64 blocks holds one of these at a time."""
-    cell = make_cell("mooncake", instances=2, num_blocks=64, max_model_len=2000)
+    cell = make_cell(instances=2, num_blocks=64, max_model_len=2000)
     cell.serve([Arrival(1.0, 1500, 20), Arrival(1.0, 1500, 20)])
     first, second = sorted(ends.values(), key=lambda record: record.last_s)
     assert second.decoding_s >= first.last_s

@@ -2,9 +2,8 @@
 
 import pytest
 
-from macroserve.core.strategy import Transfer
 from macroserve.sim.hardware.links import Link
-from macroserve.sim.topology import KvTransfers, Topology
+from macroserve_lab.disaggregation.topology import KvTransfers, Topology, Transfer
 
 FABRIC = Topology(2, Link("inside", 100.0, 0.5), Link("network", 10.0, 0.0))
 

@@ -1,0 +1,1 @@
+"""Baselines that prefill and decode on separate instances (DistServe, MoonCake)."""
