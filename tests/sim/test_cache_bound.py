@@ -16,8 +16,7 @@ from macroserve.sim.prefixes import block_hashes
 from macroserve.sim.results import AT_END, WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.rival_routing import Routing
 from macroserve.sim.scenario import Scenario
-from macroserve.workload.arrivals import Arrival
-from macroserve.workload.turn import Turn
+from macroserve.workload.arrivals import Arrival, Turn
 
 BLOCK = 16
 CLUSTER = replace(EXPERIMENT.scenario.cluster, num_instances=3)

@@ -15,11 +15,10 @@ from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.rival_routing import Routing
 from macroserve.sim.scenario import Scenario
 from macroserve.sim.simulation import single_cell
-from macroserve.workload.arrivals import Arrival
+from macroserve.workload.arrivals import Arrival, Turn
 from macroserve.workload.lengths import Uniform
 from macroserve.workload.load import LoadLimits, SyntheticLoad, plan
 from macroserve.workload.multi_turn import MultiTurn
-from macroserve.workload.turn import Turn
 
 CLUSTER = EXPERIMENT.scenario.cluster
 UNIFIED = keeping_hidden(STRATEGIES["unified"], on=False)

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.workload.arrivals import Arrival
+from macroserve.workload.arrivals import Arrival, Turn
 from macroserve.workload.lengths import Constant, Uniform
 from macroserve.workload.load import LoadLimits, SyntheticLoad, plan
 from macroserve.workload.multi_turn import MAX_TURNS, SYNTAX, MultiTurn
 from macroserve.workload.shared_prefix import SharedPrefix
-from macroserve.workload.turn import Turn
 
 CHATS = MultiTurn(5, 10.0)
 LOAD = SyntheticLoad(2.0, 1.0, Uniform(10, 90), Uniform(5, 50), multi_turn=CHATS)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macroserve.workload import sharegpt
+from macroserve.workload.load import TextLoad
 from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.sharegpt import Exchange, ShareGpt, estimated_tokens, read_sharegpt
-from macroserve.workload.text_load import TextLoad
 
 QUESTION, ANSWER = "q" * 40, "a" * 80
 

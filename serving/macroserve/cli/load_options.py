@@ -14,14 +14,13 @@ from macroserve.api.units import parse_seconds
 from macroserve.cli.token_counter import token_counter
 from macroserve.workload.client_load import ClientLoad
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
-from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TraceLoad
+from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TextLoad, TraceLoad
 from macroserve.workload.multi_turn import SYNTAX as TURN_SYNTAX
 from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.servegen import read_servegen
 from macroserve.workload.shared_prefix import SYNTAX as SHARED_SYNTAX
 from macroserve.workload.shared_prefix import SharedPrefix
 from macroserve.workload.sharegpt import CHARACTERS_PER_TOKEN, ShareGpt, read_sharegpt
-from macroserve.workload.text_load import TextLoad
 from macroserve.workload.trace import TimeUnit, read_trace
 
 DEFAULT_LENGTH = "128"

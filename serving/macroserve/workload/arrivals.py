@@ -1,4 +1,4 @@
-"""Arrivals of requests, each with the lengths of its prompt and its output."""
+"""Arrivals of requests with the lengths of their prompts and outputs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -7,62 +7,68 @@ from random import Random
 from typing import NamedTuple
 
 from macroserve.core.slo_class import SloClass
-from macroserve.workload.turn import Turn
 
 Lengths = Sequence[tuple[int, int]]
-"""Prompt and output tokens of requests, each as likely as the others."""
-
+"""Equally likely pairs of prompt and output tokens."""
 
 BLOCK_TOKENS = 512
-"""Tokens that a block id stands for in Mooncake's traces (``hash_ids``)."""
+"""Tokens per block id in Mooncake's traces (``hash_ids``)."""
+
+
+class Turn(NamedTuple):
+    """A later request of a conversation, whose prompt is everything before it and a message."""
+
+    think_s: float
+    """Seconds from the end of the previous response to this turn."""
+    num_message_tokens: int
+    num_output_tokens: int
+    text: str = ""
+    """Text of the message; empty in a load of lengths."""
 
 
 class Arrival(NamedTuple):
-    """An arrival is one request of a load, to send to an endpoint or to simulate; where it has
-    turns, it is a conversation's first one."""
+    """A request of a load, to send or to simulate; with turns, the first of a conversation."""
 
     at_s: float
-    """Seconds since the start of the run, or of the trace."""
+    """Seconds since the start of the run or of the trace."""
     num_prompt_tokens: int
     num_output_tokens: int
     expected_tokens: int | None = None
     """Output tokens that a length predictor expects; see ``Request``."""
     max_new_tokens: int | None = None
-    """Output tokens that the client asks for at most; None: as many as the model gives."""
+    """Client's limit on output tokens; None without a limit."""
     block_ids: tuple[int, ...] = ()
-    """Ids of the prompt's blocks, from its start; equal ids are equal tokens. Empty where the
-    prompt shares nothing."""
+    """Ids of the prompt's blocks, from its start; equal ids mean equal tokens. Empty if the prompt
+    shares nothing."""
     block_tokens: int = BLOCK_TOKENS
-    """Tokens that a block id stands for."""
+    """Tokens per block id."""
     is_open: bool = False
-    """True: the last block has no end; it goes on through prompt and response, and the turns after
-    them."""
+    """Whether the last block is unbounded: it covers the rest of the conversation."""
     turns: tuple[Turn, ...] = ()
     """Turns that follow in the conversation."""
     text: str = ""
-    """Text of the prompt, or of its last message in a conversation; empty where the load has
-    lengths alone."""
+    """Text of the prompt or of a conversation's last message; empty in a load of lengths."""
     slo_class: SloClass | None = None
-    """SLO class with the targets of its requests; None for the default one."""
+    """None for the default class."""
 
     @property
     def num_requests(self) -> int:
-        """Return the number of requests, with the turns that follow."""
+        """Return the number of requests including the turns that follow."""
         return 1 + len(self.turns)
 
     @property
     def message_lengths(self) -> list[int]:
-        """Return the tokens of the prompt, and of the message of each turn that follows."""
+        """Return the tokens of the prompt and of each following turn's message."""
         return [self.num_prompt_tokens, *[turn.num_message_tokens for turn in self.turns]]
 
     @property
     def num_new_tokens(self) -> int:
-        """Return the tokens of messages and responses, with those of the turns that follow."""
+        """Return the tokens of all messages and responses, including the turns that follow."""
         num_output_tokens = sum([turn.num_output_tokens for turn in self.turns])
         return sum(self.message_lengths) + self.num_output_tokens + num_output_tokens
 
     def within(self, max_model_len: int) -> "Arrival":
-        """Return the arrival without the turns from the first on that passes a model's length."""
+        """Return the arrival without the turns that exceed a model's length."""
         num_tokens = self.num_prompt_tokens + self.num_output_tokens
         for index, turn in enumerate(self.turns):
             num_tokens += turn.num_message_tokens + turn.num_output_tokens
@@ -71,9 +77,9 @@ class Arrival(NamedTuple):
         return self
 
     def next_turn(self, ended_s: float, num_context_tokens: int) -> "Arrival":
-        """Return the turn that follows first, of which there is one.
+        """Return the next turn, which must exist.
 
-        ended_s: time at which this turn's response ended.
+        ended_s: end of this turn's response, seconds.
         num_context_tokens: tokens of this turn's prompt and response.
         """
         turn = self.turns[0]
@@ -92,7 +98,7 @@ def arrivals(
     start_s: float = 0.0,
     end_s: float = inf,
 ) -> Iterator[Arrival]:
-    """Yield the arrivals between two times, with a gap and lengths drawn for each."""
+    """Yield arrivals between two times, with a gap and lengths drawn for each."""
     at_s = start_s
     while (at_s := at_s + gap_s()) < end_s:
         yield Arrival(at_s, *lengths())
@@ -101,11 +107,11 @@ def arrivals(
 def gamma_gaps(
     rate: float, variation: float, gamma: Callable[[float, float], float]
 ) -> Callable[[], float]:
-    """Return a source of gaps, in seconds, between ``rate`` requests per second in the mean.
+    """Return a source of gaps between requests, seconds, at a mean ``rate`` per second.
 
     variation: coefficient of variation (standard deviation over mean) of the gaps. 1 is a Poisson
-        process, more is burstier (Apt-Serve, section 6: gamma arrivals with CV 1, 5, 10), and 0
-        is a metronome.
+        process, more is burstier (Apt-Serve, section 6: gamma arrivals with CV 1, 5, 10), 0 is
+        regular.
     gamma: draws from the gamma distribution of a shape and a scale.
     """
     if variation == 0:
@@ -118,11 +124,8 @@ def gamma_gaps(
 def poisson(
     rates: Iterable[float], stretch_s: float, lengths: Lengths, random: Random
 ) -> list[Arrival]:
-    """Draw arrivals of a Poisson process whose rate, requests per second, changes every
-    ``stretch_s``.
-
-    Lengths are drawn from ``lengths``, of which there is at least one where a rate is not zero.
-    """
+    """Draw arrivals of a Poisson process with the next of ``rates`` (per second) every
+    ``stretch_s``."""
     found: list[Arrival] = []
     for index, rate in enumerate(rates):
         if rate > 0:
@@ -135,17 +138,16 @@ def poisson(
 def bursty(
     rate: float, variation: float, duration_s: float, lengths: Lengths, random: Random
 ) -> list[Arrival]:
-    """Draw arrivals whose gaps are gamma distributed; see ``gamma_gaps``."""
+    """Draw arrivals with gamma-distributed gaps; see ``gamma_gaps``."""
     gap_s = gamma_gaps(rate, variation, random.gammavariate)
     return list(arrivals(gap_s, partial(random.choice, lengths), end_s=duration_s))
 
 
 def foreseen(arrivals: Sequence[Arrival], accuracy: float, random: Random) -> list[Arrival]:
-    """Return the arrivals with an expected output length each.
+    """Return the arrivals with expected output lengths: a request's own with the probability
+    ``accuracy``, else that of a random request.
 
-    With the probability ``accuracy`` it is the request's own length, else that of any request.
-    With 1 this is an oracle; EconoServe's predictor, with the padding that it adds, is right for
-    0.70 to 0.78 of the requests (section 3.2).
+    An oracle has accuracy 1; EconoServe's predictor with padding 0.70 to 0.78 (section 3.2).
     """
 
     def expected(arrival: Arrival) -> int:
@@ -156,7 +158,7 @@ def foreseen(arrivals: Sequence[Arrival], accuracy: float, random: Random) -> li
 
 
 def scaled(lengths: Lengths, num_prompt_tokens: float, num_output_tokens: float) -> Lengths:
-    """Return the lengths stretched to these means; at least one token each."""
+    """Return the lengths scaled to these means, at least one token each."""
     num = len(lengths)
     of_prompt = num_prompt_tokens * num / max(1, sum(prompt for prompt, _ in lengths))
     of_output = num_output_tokens * num / max(1, sum(output for _, output in lengths))

@@ -1,4 +1,4 @@
-"""A load may have requests of several SLO classes."""
+"""Mix of SLO classes in a load."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from macroserve.core.slo_class import SloClass
 from macroserve.workload.arrivals import Arrival
 
 STREAM = 1
-"""Number of the random stream of a seed that draws classes: all other draws stay as they were."""
+"""Random stream for classes, so that other draws of the same seed do not depend on the mix."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassMix:
-    """The mix gives each request, or conversation, a class at random, with the probability of the
-    class's share, else the default one.
+    """Random choice of a class for each request or conversation, by the classes' shares; the rest
+    are of the default class.
 
-    Raises ValueError for shares of more than 1 together.
+    Raises ValueError if the shares exceed 1 together.
     """
 
     classes: tuple[SloClass, ...] = ()
-    """Classes, of which those without a share get no request."""
+    """Classes without a share get no request."""
 
     def __post_init__(self) -> None:
         if sum(self._shares) > 1:
@@ -34,7 +34,7 @@ class ClassMix:
         return [each.share or 0.0 for each in self.classes]
 
     def applied(self, arrivals: Iterable[Arrival], seed: int) -> list[Arrival]:
-        """Return the arrivals with their classes; equal seeds give equal ones."""
+        """Return the arrivals with their classes, which depend on the seed alone."""
         if not any(self._shares):
             return list(arrivals)
         draw = np.random.default_rng((seed, STREAM)).random
@@ -49,4 +49,4 @@ class ClassMix:
 
 
 ONE_CLASS = ClassMix()
-"""Mix in which all requests are of the default class."""
+"""Mix of the default class alone."""

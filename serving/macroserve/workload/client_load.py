@@ -1,4 +1,4 @@
-"""A load of many clients, each with a rate, bursts and lengths of its own."""
+"""Load of many clients with individual rates, bursts and lengths."""
 
 import math
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ from macroserve.workload.arrivals import Arrival
 from macroserve.workload.servegen import Client
 
 WINDOW_S = 600
-"""Seconds of a window in ServeGen's files."""
+"""Length of a window in ServeGen's files, seconds."""
 MAX_RATE = 10_000.0
-"""Maximum requests per second, of which a whole window is drawn at once."""
+"""Maximum requests per second, as whole windows are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """Clients send their shares of a rate, window after window; shares, bursts and lengths change
-    from one to the next (ServeGen's ``generate_workload`` with a constant rate).
+    """Constant total rate divided between clients, whose shares, bursts and lengths change from
+    window to window (ServeGen's ``generate_workload``).
 
-    Raises ValueError for an impossible rate, and where no client sends anything after ``start_s``.
+    Raises ValueError for an impossible rate, or if no client sends anything after ``start_s``.
     """
 
     rate: float
     """Requests per second of all clients together."""
     clients: tuple[Client, ...]
     start_s: float = 0.0
-    """Time in the clients' files at which the load begins."""
+    """Start of the load on the clock of the clients' files."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= MAX_RATE:
@@ -59,7 +59,7 @@ class ClientLoad:
                     yield arrival._replace(at_s=at_s)
 
     def _starts_s(self) -> list[int]:
-        """Return the windows from the start on in which a client sends requests."""
+        """Return the starts of windows with requests, from ``start_s`` on."""
         starts_s = {start_s for client in self.clients for start_s in client.windows}
         return sorted(each for each in starts_s if each + WINDOW_S > self.start_s)
 
@@ -71,7 +71,7 @@ class ClientLoad:
         ]
         of_rate = self.rate / sum(window.rate for window, _ in known) if known else 0.0
         for window, (prompts, outputs) in known:
-            # A whole number with the right mean, as most clients send a few requests alone.
+            # Random rounding keeps the mean, as most clients send only a few requests.
             number = math.floor(of_rate * window.rate * WINDOW_S + rng.random())
             gaps = window.pattern.draw(window.shape, number + 1, rng)
             total = gaps.sum()

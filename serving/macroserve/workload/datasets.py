@@ -1,4 +1,4 @@
-"""The papers' data sets, as distributions with the averages, medians and maxima that they print."""
+"""The papers' data sets, as distributions with the printed averages, medians and maxima."""
 
 from dataclasses import dataclass
 from random import Random
@@ -7,30 +7,30 @@ from macroserve.workload.arrivals import Lengths
 from macroserve.workload.lengths import Lognormal
 
 NUM_LENGTHS = 4096
-"""Pairs of lengths that stand for a data set."""
+"""Number of length pairs drawn to represent a data set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A data set has prompts and outputs of lengths that are independent of each other."""
+    """A data set with independent lengths of prompts and outputs."""
 
     name: str
     prompt: Lognormal
     output: Lognormal
 
     def lengths(self, random: Random) -> Lengths:
-        """Draw ``NUM_LENGTHS`` pairs of a prompt's and an output's length, in tokens."""
+        """Draw ``NUM_LENGTHS`` pairs of prompt and output tokens."""
         return [(self.prompt.draw(random), self.output.draw(random)) for _ in range(NUM_LENGTHS)]
 
 
 INPUT_CUT = 4096
-"""Prompts are cut to this length in tokens (EcoServe, section 4.1)."""
+"""Maximum prompt tokens (EcoServe, section 4.1)."""
 
 OUTPUT_CUT = 2048
-"""Longest responses in tokens, an assumption: the papers do not print this length."""
+"""Maximum response tokens; an assumption, as the papers do not print it."""
 
 OPT_LENGTH = 2048
-"""Positions of OPT models, and so the longest context (Apt-Serve, section 6.2)."""
+"""Maximum context of OPT models, tokens (Apt-Serve, section 6.2)."""
 
 WORKLOADS = {
     workload.name: workload
@@ -51,8 +51,8 @@ WORKLOADS = {
             Lognormal(2686.89, 2736.5, INPUT_CUT),
             Lognormal(101.78, 19, OUTPUT_CUT),
         ),
-        # Apt-Serve shows its lengths in a plot only; these are the averages that DistServe prints
-        # for the sets of which it takes the targets, too. Medians are guesses.
+        # Apt-Serve shows lengths in a plot only; these are the averages that DistServe prints for
+        # the sets from which Apt-Serve takes its targets. Medians are guesses.
         Workload("HumanEval", Lognormal(171.3, 150, OPT_LENGTH), Lognormal(98.2, 80, OPT_LENGTH)),
         Workload(
             "LongBench, 2k",
@@ -64,9 +64,8 @@ WORKLOADS = {
         Workload("Alpaca", Lognormal(19.31, 16, 2470), Lognormal(58.41, 45, 292)),
         Workload("ShareGPT, vLLM's", Lognormal(161.31, 80, 3200), Lognormal(337.99, 280, 991)),
         Workload("BookCorpus", Lognormal(1952.11, 2040, 2048), Lognormal(681.2, 690, 1041)),
-        # Apt-Serve, table 7: means, medians and maxima. No lognormal with this cap has the mean and
-        # the median of WikiText's responses (552) and of these prompts of BookCorpus (14,781): the
-        # mean counts.
+        # Apt-Serve, table 7: means, medians and maxima. With these means and caps, no lognormal has
+        # the medians of WikiText's responses (552) and BookCorpus' prompts (14,781).
         Workload("WikiText", Lognormal(914, 871, 1840), Lognormal(521, 490, 992)),
         Workload("Arxiv", Lognormal(7812, 6853, 19_600), Lognormal(420, 226, 9754)),
         Workload("BookCorpus, 24k", Lognormal(16_944, 16_500, 23_706), Lognormal(185, 221, 299)),
@@ -82,9 +81,7 @@ WORKLOADS = {
 AZURE_CONVERSATIONS = Workload(
     "Azure conversations", Lognormal(1154.7, 1020, 14_050), Lognormal(211.13, 129, 1000)
 )
-"""Azure's LLM inference trace of 2023, conversations: means, medians and maxima of its 19,366
-requests."""
+"""Azure's LLM inference trace of 2023, 19,366 conversations: means, medians and maxima."""
 
 AZURE_CODE = Workload("Azure code", Lognormal(2047.8, 1469, 7437), Lognormal(27.88, 13, 1899))
-"""Azure's LLM inference trace of 2023, code completions: means, medians and maxima of its 8,819
-requests."""
+"""Azure's LLM inference trace of 2023, 8,819 code completions: means, medians and maxima."""

@@ -1,4 +1,4 @@
-"""Distributions of token counts, as a command line or a paper gives them."""
+"""Distributions of token counts, as given on a command line or in a paper."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ import numpy as np
 SYNTAX = "128, uniform:10-200, exponential:mean=200 or lognormal:mean=340,median=148"
 
 WIDEST = 4.0
-"""Standard deviations of the logarithm up to which the fit of a capped lognormal looks."""
+"""Maximum standard deviation of the logarithm considered in the fit of a capped lognormal."""
 
 
 class LengthDistribution(ABC):
@@ -24,8 +24,6 @@ class LengthDistribution(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(LengthDistribution):
-    """Lengths are always ``num_tokens``."""
-
     num_tokens: int
 
     def __post_init__(self) -> None:
@@ -38,8 +36,7 @@ class Constant(LengthDistribution):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(LengthDistribution):
-    """Lengths are uniformly distributed over the whole numbers from ``low`` to ``high``, both
-    included."""
+    """Uniform distribution over the whole numbers from ``low`` to ``high``, both included."""
 
     low: int
     high: int
@@ -54,7 +51,7 @@ class Uniform(LengthDistribution):
 
 @dataclass(frozen=True, slots=True)
 class Exponential(LengthDistribution):
-    """Lengths are exponentially distributed, then rounded."""
+    """Exponential distribution, rounded."""
 
     mean: float
 
@@ -68,17 +65,16 @@ class Exponential(LengthDistribution):
 
 @dataclass(frozen=True)
 class Lognormal(LengthDistribution):
-    """Lengths are lognormally distributed, with the mean and the median that papers print.
+    """Lognormal distribution with a given mean and median.
 
-    Raises ValueError where no lognormal has both.
+    Raises ValueError if no lognormal has both.
     """
 
     mean: float
     """Mean in tokens, after the cap."""
     median: float
-    """Median in tokens."""
     most: int | None = None
-    """Longest length in tokens: longer draws count as this. None: there is no cap."""
+    """Cap of lengths in tokens, if any."""
 
     def __post_init__(self) -> None:
         if self.most is None:
@@ -105,7 +101,7 @@ class Lognormal(LengthDistribution):
         return drawn if self.most is None else min(self.most, drawn)
 
     def _capped_mean(self, most: int, sigma: float) -> float:
-        """Return the mean, after the cap, of the lognormal with this median and ``sigma``."""
+        """Return the mean after the cap of the lognormal with this median and ``sigma``."""
         cap = (math.log(most) - math.log(self.median)) / sigma
         below = self.median * math.exp(sigma**2 / 2) * _normal_cdf(cap - sigma)
         return below + most * (1 - _normal_cdf(cap))
@@ -116,10 +112,7 @@ def _normal_cdf(value: float) -> float:
 
 
 def parse_lengths(text: str) -> LengthDistribution:
-    """Return the distribution that ``text`` names; see ``SYNTAX``.
-
-    Raises ValueError with a sentence.
-    """
+    """Parse a distribution as in ``SYNTAX``; raise ValueError with a sentence for another text."""
     name, _, arguments = text.partition(":")
     try:
         match name:

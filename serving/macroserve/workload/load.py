@@ -1,28 +1,29 @@
-"""Loads, and the plan of a run: all of its arrivals, known before the first request is sent."""
+"""Loads, and the plan of a run: all arrivals, known before the first request is sent."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from typing import Protocol, Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps
-from macroserve.workload.endless_load import EndlessLoad
+from macroserve.workload.arrivals import Arrival, Turn, arrivals, gamma_gaps
 from macroserve.workload.lengths import LengthDistribution
+from macroserve.workload.multi_turn import MultiTurn
 from macroserve.workload.shared_prefix import SharedPrefix
+from macroserve.workload.sharegpt import ShareGpt
 from macroserve.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """The limits of a run. Lengths are scaled first and capped then, to at least one token."""
+    """Limits of a run. Lengths are first scaled, then capped, to at least one token."""
 
     duration_s: float = math.inf
     num_requests: int | None = None
-    """Maximum number of requests; of conversations, where arrivals begin them."""
+    """Maximum number of requests, or of conversations in a load of these."""
     length_scale: float = 1.0
     max_prompt_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -35,7 +36,7 @@ class LoadLimits:
                 raise ValueError("a run has at least one request, of one token in and one out")
 
     def applied(self, arrival: Arrival) -> Arrival:
-        """Return the arrival with all lengths scaled and capped, and its blocks scaled."""
+        """Return the arrival with all lengths scaled and capped, and blocks scaled."""
         turns = [
             turn._replace(
                 num_message_tokens=self._prompt(turn.num_message_tokens),
@@ -58,7 +59,7 @@ class LoadLimits:
 
 
 class Load(Protocol):
-    """A load is a source of requests with an intensity, which a search for goodput varies."""
+    """A source of requests with an intensity, which a search for goodput varies."""
 
     @property
     def intensity(self) -> float:
@@ -67,11 +68,11 @@ class Load(Protocol):
 
     @property
     def unit(self) -> str:
-        """Return the unit of the intensity, for people."""
+        """Return the displayed unit of the intensity."""
         ...
 
     def at(self, intensity: float) -> Self:
-        """Return the load at another intensity: same lengths, same pattern of arrivals."""
+        """Return the load at another intensity, with the same lengths and pattern of arrivals."""
         ...
 
     def max_intensity(self, duration_s: float) -> float:
@@ -79,19 +80,50 @@ class Load(Protocol):
         ...
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:
-        """Return the requests in order of arrival. The same seed gives the same requests."""
+        """Return the requests in order of arrival, which depend on the seed alone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
+class EndlessLoad:
+    """An endless load with random gaps. Raises ValueError for an impossible arrival process."""
+
+    rate: float
+    """Arrivals per second."""
+    cv: float
+    """Coefficient of variation of the gaps; see ``gamma_gaps``."""
+    multi_turn: MultiTurn | None = field(default=None, kw_only=True)
+    """Conversations that the arrivals begin, if any."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"the rate must be positive, got {self.rate}")
+        if self.cv != 0 and not 0.001 <= self.cv <= 1000:
+            raise ValueError(f"the CV of the arrivals must be 0, or 0.001 to 1000, got {self.cv}")
+
+    @property
+    def intensity(self) -> float:
+        return self.rate
+
+    @property
+    def unit(self) -> str:
+        return "conversations/s" if self.multi_turn else "req/s"
+
+    def at(self, intensity: float) -> Self:
+        return replace(self, rate=intensity)
+
+    def max_intensity(self, duration_s: float) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class SyntheticLoad(EndlessLoad):
-    """A synthetic load is an endless stream of requests with random gaps and lengths."""
+    """An endless load with random lengths."""
 
     prompt_lengths: LengthDistribution
-    """Lengths of the prompts, or of what they have of their own."""
+    """Lengths of the prompts without shared prefixes."""
     output_lengths: LengthDistribution
     shared: SharedPrefix | None = None
-    """Beginnings that prompts share."""
 
     def __post_init__(self) -> None:
         EndlessLoad.__post_init__(self)
@@ -101,8 +133,7 @@ class SyntheticLoad(EndlessLoad):
             )
 
     def arrivals(self, seed: int) -> Iterator[Arrival]:
-        # A stream of its own for each quantity: another rate or another length distribution
-        # leaves the other draws as they were.
+        # One random stream per quantity, so that changing one leaves the draws of the others.
         gaps, prompts, outputs, shared, thinks, *further = np.random.default_rng(seed).spawn(7)
         drawn = arrivals(
             gamma_gaps(self.rate, self.cv, gaps.gamma), partial(self._lengths, prompts, outputs)
@@ -118,8 +149,49 @@ class SyntheticLoad(EndlessLoad):
 
 
 @dataclass(frozen=True, slots=True)
+class TextLoad(EndlessLoad):
+    """An endless load of a data set's conversations, in a random order that repeats.
+
+    ``multi_turn`` limits the turns of a conversation; without it only first messages are sent.
+    """
+
+    texts: ShareGpt
+
+    def arrivals(self, seed: int) -> Iterator[Arrival]:
+        gaps, orders, thinks = np.random.default_rng(seed).spawn(3)
+        conversations = self.texts.conversations
+        order = orders.permutation(len(conversations)).tolist()
+        gap_s = gamma_gaps(self.rate, self.cv, gaps.gamma)
+        at_s = 0.0
+        for number in count():
+            at_s += gap_s()
+            index = order[number % len(order)]
+            first, *others = conversations[index]
+            turns: list[Turn] = []
+            if self.multi_turn:
+                turns = [
+                    Turn(
+                        self.multi_turn.think_s(thinks),
+                        each.num_message_tokens,
+                        each.num_output_tokens,
+                        each.text,
+                    )
+                    for each in others[: self.multi_turn.num_turns - 1]
+                ]
+            yield Arrival(
+                at_s,
+                first.num_message_tokens,
+                first.num_output_tokens,
+                block_ids=(index,),
+                is_open=True,
+                turns=tuple(turns),
+                text=first.text,
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class TraceLoad:
-    """A trace load replays a recorded load, ``time_scale`` times as fast."""
+    """A recorded load, replayed ``time_scale`` times as fast."""
 
     trace: Trace
     time_scale: float
@@ -148,7 +220,7 @@ class TraceLoad:
 
 
 def plan(load: Load, limits: LoadLimits, seed: int) -> tuple[Arrival, ...]:
-    """Return the requests of one run, in order of arrival. Limits must end an endless load."""
+    """Return the requests of a run in order of arrival. The limits must end an endless load."""
     timely = takewhile(lambda arrival: arrival.at_s < limits.duration_s, load.arrivals(seed))
     return tuple(limits.applied(arrival) for arrival in islice(timely, limits.num_requests))
 

@@ -1,4 +1,4 @@
-"""Conversations of several turns, as users of a chat have them."""
+"""Conversations of several turns, as in a chat."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,8 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival
-from macroserve.workload.turn import Turn
+from macroserve.workload.arrivals import Arrival, Turn
 
 SYNTAX = "turns=5,think=10s"
 _FIELDS = re.compile(r"turns=(\d{1,9}),think=(\d{1,9}(?:\.\d{1,9})?)s")
@@ -18,16 +17,15 @@ MAX_THINK_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class MultiTurn:
-    """Arrivals begin conversations. A turn comes a think time after the response before it has
-    ended, however long that took: a user reads and writes in between.
+    """Conversations whose turns follow a think time after the end of the previous response.
 
     Raises ValueError for numbers out of range.
     """
 
     num_turns: int
-    """Requests of a conversation."""
+    """Requests per conversation."""
     mean_think_s: float
-    """Mean of the think times, which are exponentially distributed."""
+    """Mean of the exponentially distributed think times, seconds."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_turns <= MAX_TURNS:
@@ -37,13 +35,12 @@ class MultiTurn:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return what a text like ``SYNTAX`` says. Raises ValueError for another text."""
+        """Parse a text like ``SYNTAX``; raise ValueError for another text."""
         if not (found := _FIELDS.fullmatch(text)):
             raise ValueError(f"expected {SYNTAX}, got {text!r}")
         return cls(int(found[1]), float(found[2]))
 
     def think_s(self, rng: np.random.Generator) -> float:
-        """Draw one think time."""
         return rng.exponential(self.mean_think_s)
 
     def applied(
@@ -55,7 +52,7 @@ class MultiTurn:
         """Yield the arrivals as first turns of conversations that share nothing.
 
         lengths: draws the tokens of a further message and of its response.
-        rng: draws the think times.
+        rng: source of the think times.
         """
         for number, arrival in enumerate(arrivals):
             turns = [Turn(self.think_s(rng), *lengths()) for _ in range(self.num_turns - 1)]

@@ -1,11 +1,11 @@
-"""ServeGen's clients: the rates and the lengths of a service's users, one by one.
+"""ServeGen's clients: rates and lengths of each user of a service.
 
 Format (github.com/alibaba/ServeGen, folders such as ``data/language/m-large``): two files for each
 client. ``chunk-0-trace.csv`` has no header; its columns are the start of a window in seconds, the
 client's requests per second in it, their coefficient of variation, and the distribution of the gaps
-with its shape and scale: Gamma, Weibull or none. ``chunk-0-dataset.json`` has for each of longer
-windows, by its start, the probabilities of ``input_tokens`` and ``output_tokens``, as texts of
-Python's dictionaries.
+(Gamma, Weibull or none) with its shape and scale. ``chunk-0-dataset.json`` maps the starts of
+longer windows to the probabilities of ``input_tokens`` and ``output_tokens``, as texts of Python
+dictionaries.
 """
 
 import csv
@@ -20,16 +20,16 @@ import msgspec
 import numpy as np
 
 MAX_BYTES = 2**26
-"""Maximum size of a client's file; the published ones have at most 6 MB."""
+"""Maximum size of a client's file; published ones have at most 6 MB."""
 MAX_CLIENTS = 10_000
 MAX_FOLDER_BYTES = 2**30
-"""Maximum size of all clients' files, whose texts are kept; those of ``m-large`` have 0.12 GB."""
+"""Maximum size of all files, which are kept in memory; those of ``m-large`` have 0.12 GB."""
 MAX_START_S = 10**9
 MAX_RATE = 10_000.0
 """Maximum requests per second of a client."""
 MAX_TOKENS = 10**9
 SHAPES = (1e-4, 1e6)
-"""Range of the shapes of distributions."""
+"""Range of the distributions' shape parameters."""
 
 _TRACE = re.compile(r"chunk-(\d{1,9})-trace\.csv")
 _KEY = re.compile(r"(\d+):")
@@ -42,7 +42,7 @@ class Pattern(StrEnum):
     WEIBULL = "Weibull"
 
     def draw(self, shape: float, number: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw gaps of any scale."""
+        """Draw gaps of arbitrary scale."""
         if self is Pattern.GAMMA:
             return rng.gamma(shape, size=number)
         return rng.weibull(shape, size=number)
@@ -59,13 +59,13 @@ class RateWindow(NamedTuple):
 
 
 class Client(NamedTuple):
-    """Client that sends requests in its windows, with lengths that change from time to time."""
+    """One user of a service, whose rate and lengths change over time."""
 
     windows: Mapping[int, RateWindow]
     """Windows with requests, by start in seconds."""
     lengths: Mapping[int, tuple[str, str]]
-    """Texts of the length distributions of prompts and outputs, by the start of the period in
-    which they hold, in order."""
+    """Unparsed length distributions of prompts and outputs, by the start of their validity, in
+    order."""
     source: Path = Path()
     """File of the lengths."""
 
@@ -154,7 +154,7 @@ def _read_lengths(path: Path) -> dict[int, tuple[str, str]]:
 
 
 def _tokens(text: str) -> TokenHistogram | None:
-    """Return what a text like ``{81: 0.4, 82: 0.6}`` says; None where it says nothing."""
+    """Parse a text like ``{81: 0.4, 82: 0.6}``; return None if it is empty."""
     try:
         found = msgspec.json.decode(_KEY.sub(r'"\1":', text), type=dict[int, float])
     except (msgspec.MsgspecError, RecursionError):

@@ -10,27 +10,23 @@ import msgspec
 MAX_BYTES = 2**30
 """Maximum size of a file, which is read as a whole; ShareGPT's own has 0.7 GB."""
 MAX_OBJECTS = 20 * 10**6
-"""Maximum number of opening braces in a file, which bounds the memory that it takes; ShareGPT's own
-has a tenth of that in messages, and those in program texts."""
+"""Maximum opening braces in a file, to bound the memory; ShareGPT's own has a tenth of that in
+messages, plus those in program texts."""
 CHARACTERS_PER_TOKEN = 4
-"""Characters of English text per token, by which lengths are estimated without a tokenizer."""
+"""Characters of English text per token, for estimates without a tokenizer."""
 
-MIN_TOKENS = 4
-"""Least tokens of a first message and of its response (vLLM's ``is_valid_sequence``)."""
-MAX_PROMPT_TOKENS = 1024
-"""Most tokens of a first message (vLLM's ``is_valid_sequence``)."""
-MAX_TOKENS = 2048
-"""Most tokens of a first message and its response (vLLM's ``is_valid_sequence``)."""
+MIN_TOKENS, MAX_PROMPT_TOKENS, MAX_TOKENS = 4, 1024, 2048
+"""Limits on a first message, and together with its response (vLLM's ``is_valid_sequence``)."""
 
 USERS = ("human", "user")
 SYSTEM = "system"
 
 TokenCounter = Callable[[str], int]
-"""Return the tokens of a text."""
+"""Function that returns the tokens of a text."""
 
 
 class Exchange(NamedTuple):
-    """An exchange is a user's message and the length of the response to it."""
+    """A user's message and the length of the response."""
 
     text: str
     num_message_tokens: int
@@ -38,7 +34,7 @@ class Exchange(NamedTuple):
 
     @property
     def is_usual(self) -> bool:
-        """Return whether vLLM's benchmark takes a conversation that begins so."""
+        """Return whether vLLM's benchmark accepts a conversation with this first exchange."""
         num_prompt, num_output = self.num_message_tokens, self.num_output_tokens
         is_long = num_prompt > MAX_PROMPT_TOKENS or num_prompt + num_output > MAX_TOKENS
         return min(num_prompt, num_output) >= MIN_TOKENS and not is_long
@@ -46,9 +42,8 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareGpt:
-    """A ShareGPT data set has conversations of at least one exchange each."""
-
     conversations: tuple[tuple[Exchange, ...], ...]
+    """Conversations of at least one exchange each."""
 
 
 class _Message(msgspec.Struct, rename={"sender": "from"}):
@@ -61,16 +56,14 @@ class _Record(msgspec.Struct):
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about as many tokens as a text has."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
 def read_sharegpt(path: Path, num_tokens: TokenCounter = estimated_tokens) -> ShareGpt:
     """Read ``[{"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", ...}]}]``.
 
-    As in vLLM's benchmark, conversations without a response are left out, and those whose first
-    message and response are very short or long. Raises ValueError that names the file and the
-    fault.
+    As in vLLM's benchmark, conversations without a response or with a very short or long first
+    exchange are left out. Raises ValueError that names the file and the fault.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -91,8 +84,7 @@ def read_sharegpt(path: Path, num_tokens: TokenCounter = estimated_tokens) -> Sh
 
 
 def _exchanges(messages: list[_Message], num_tokens: TokenCounter) -> Iterator[Exchange]:
-    """Yield the exchanges from the first message of a user on, until the two no longer take
-    turns."""
+    """Yield the exchanges from the first user message on, while the two sides alternate."""
     first = next((i for i, each in enumerate(messages) if each.sender in USERS), len(messages))
     for index in range(first, len(messages) - 1, 2):
         message, response = messages[index : index + 2]

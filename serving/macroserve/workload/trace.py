@@ -1,10 +1,10 @@
-"""Recorded loads, read from trace files in the forms that the field publishes.
+"""Recorded loads, read from trace files in published formats.
 
 - CSV with the columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure LLM inference traces):
-  dates with a time, in UTC where they name no zone.
+  dates with a time, in UTC if they name no zone.
 - JSON lines with ``timestamp``, ``input_length``, ``output_length`` (Mooncake): milliseconds, as in
-  that trace, unless the reader is told otherwise. ``hash_ids``, where a row has them, name the
-  blocks of 512 tokens that prompts share; a row with more ids than blocks is bad.
+  that trace, unless the caller sets another unit. Optional ``hash_ids`` name the blocks of 512
+  tokens that prompts share; a row with more ids than blocks is bad.
 - JSON lines with ``arrival_s``, ``prompt_tokens``, ``output_tokens``: seconds.
 """
 
@@ -25,20 +25,20 @@ import msgspec
 from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival
 
 MAX_LENGTH = 10**9
-"""Maximum tokens of a prompt or an answer; a row with more is corrupt."""
+"""Maximum tokens of a prompt or a response; a row with more is corrupt."""
 
 MAX_TIME = 10**15
 """Maximum timestamp, in milliseconds or seconds since any epoch."""
 
 MIN_MEAN_GAP_MS = 10.0
-"""Least plausible mean gap between different timestamps. Published traces have hundreds of
-milliseconds; a file with less is more likely in seconds, so that the user is asked."""
+"""Minimum plausible mean gap between different timestamps. Published traces have hundreds of
+milliseconds; a file with less is probably in seconds, so the user must specify the unit."""
 
 T = TypeVar("T")
 
 
 class TimeUnit(StrEnum):
-    """The unit of ``timestamp``, a field that names none."""
+    """Unit of the field ``timestamp``."""
 
     SECONDS = "s"
     MILLISECONDS = "ms"
@@ -69,10 +69,10 @@ Row = tuple[int, Callable[[], Mapping[str, object]]]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace holds the arrivals of a recorded load."""
+    """A recorded load."""
 
     rows: tuple[Arrival, ...]
-    """Arrivals in order of time, at least one; the first comes at 0 s."""
+    """Arrivals in order of time, at least one, from 0 s on."""
     num_skipped: int = 0
     """Bad rows left out."""
 
@@ -80,13 +80,13 @@ class Trace:
 def read_trace(
     path: Path, lenient: bool, unit: TimeUnit | None = None, *, uses_times: bool = True
 ) -> Trace:
-    """Read the whole file, so that a fault shows before anything is sent.
+    """Read the whole file, so that faults are found before anything is sent.
 
-    unit: unit of ``timestamp``; None reads milliseconds where the file is plausible in them.
-    uses_times: whether the caller reads the times of the arrivals, so that they have to be.
+    lenient: whether to skip and count bad rows.
+    unit: unit of ``timestamp``; None: milliseconds, if plausible.
+    uses_times: whether the caller uses the arrival times, which must then be plausible.
 
-    Raises ValueError that names file, line and fault; with ``lenient``, bad rows are skipped and
-    counted instead.
+    Raises ValueError that names file, line and fault.
     """
     text = _text(path)
     first = next((line for line in text.split("\n") if line.strip()), "")
@@ -230,7 +230,7 @@ def _parse_number(value: object) -> float:
 
 
 def _parse_length(value: object) -> int:
-    """Return a length from the text of a CSV file or the number of JSON; 5.0 stands for 5."""
+    """Return a length from a CSV text or a JSON number; 5.0 is read as 5."""
     try:
         number = float(value) if isinstance(value, str | int | float) else 0.0
     except (ValueError, OverflowError):
@@ -258,7 +258,7 @@ def _check_density(path: Path, rows: Sequence[_Row]) -> None:
 
 
 def _planned(rows: Sequence[_Row], seconds_per_unit: float) -> tuple[Arrival, ...]:
-    """Return the rows in order of arrival, on a clock in seconds that starts with the first."""
+    """Return the rows in order of arrival, in seconds from the first."""
     start = min(row.time for row in rows)
     planned = (
         Arrival((time - start) * seconds_per_unit, prompt, output, block_ids=block_ids)

@@ -17,8 +17,7 @@ from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.bench.serve.stream import StreamMeter
 from macroserve.cli.bench_serve import serve
 from macroserve.core.request import Slo
-from macroserve.workload.arrivals import Arrival
-from macroserve.workload.turn import Turn
+from macroserve.workload.arrivals import Arrival, Turn
 
 PATIENCE_S = 20.0
 CHAT = Arrival(0.0, 8, 3, turns=(Turn(0.05, 4, 2), Turn(0.0, 5, 1)))

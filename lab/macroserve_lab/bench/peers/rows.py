@@ -6,7 +6,7 @@ from itertools import chain, cycle
 from random import Random
 
 from macroserve.workload.arrivals import Arrival, gamma_gaps
-from macroserve.workload.endless_load import EndlessLoad
+from macroserve.workload.load import EndlessLoad
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from itertools import chain, cycle
 import msgspec
 import numpy as np
 
-from macroserve.workload.arrivals import Arrival
-from macroserve.workload.turn import Turn
+from macroserve.workload.arrivals import Arrival, Turn
 
 FIRST_TOKEN_ID = 10
 """Smallest token id that prompts use: many vocabularies begin with special tokens."""
