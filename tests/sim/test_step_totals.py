@@ -20,9 +20,9 @@ ENDED: list[SimRequest] = [object()]  # type: ignore[list-item]
 @pytest.mark.parametrize(
     ("outcome", "totals"),
     [
-        (StepOutcome(MIXED, 1.0, 1.5, 1, [], []), StepTotals(1, 122, 1, 1)),
-        (StepOutcome(DECODES, 1.0, 3.0, 8, [], []), StepTotals(8, 16, 0, 8)),
-        (StepOutcome(DECODES, 1.0, 3.0, 8, ENDED, []), StepTotals(8, 16, 0, 7)),
+        (StepOutcome(MIXED, 1.0, 1.5, 1, []), StepTotals(1, 122, 1, 1)),
+        (StepOutcome(DECODES, 1.0, 3.0, 8, []), StepTotals(8, 16, 0, 8)),
+        (StepOutcome(DECODES, 1.0, 3.0, 8, ENDED), StepTotals(8, 16, 0, 7)),
     ],
 )
 def test_totals_count_each_step_of_a_batch(outcome, totals):
