@@ -100,7 +100,7 @@ def test_message_with_unknown_enum_values_gets_safe_defaults() -> None:
     status = b'{"seq": 1, "phase": "later"}'
     assert msgspec.json.decode(status, type=InstanceStatus).phase is Phase.MIXED
     member = b'{"name": "a", "address": "b", "pool": "later"}'
-    assert msgspec.json.decode(member, type=messages.Member).pool is Pool.LP
+    assert msgspec.json.decode(member, type=messages.CellMember).pool is Pool.LP
     assert HandBackReason("later") is HandBackReason.DRAIN
 
 

@@ -184,7 +184,7 @@ DRAINED = sends(1, finish="abort", stop="macroserve:drain")
 class FakeDirectory:
     """Places each request on the first member that is not excluded, or says None."""
 
-    members: dict[str, messages.Member] = field(default_factory=dict)
+    members: dict[str, messages.CellMember] = field(default_factory=dict)
     explained: frozenset[InstanceRun] = frozenset()
     leaving: set[str] = field(default_factory=set)
     queries: list[messages.RouteQuery] = field(default_factory=list)
@@ -245,7 +245,7 @@ async def fakes(
                 stack, name, behavior, calls, on_stopped, stopped, name in strangers
             )
             address = f"http://127.0.0.1:{port}"
-            directory.members[name] = messages.Member(name, address, Pool.LP, 1)
+            directory.members[name] = messages.CellMember(name, address, Pool.LP, 1)
         dispatcher = Dispatcher(
             directory,
             default_class(),

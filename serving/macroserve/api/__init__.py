@@ -1,6 +1,5 @@
-"""The API package holds all that crosses the edge of a process or comes from a user.
+"""Data that crosses a process boundary or comes from a user.
 
-It has the manifest, limits on requests, messages between the components, signed handles, keys and
-tokens. Its types build on the plain ones of ``core``. The package makes no decisions, and unpickles
-nothing.
+The manifest, request limits, messages between components, signed handles, keys and tokens. The
+package makes no decisions and unpickles nothing.
 """

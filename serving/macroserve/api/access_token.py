@@ -1,9 +1,9 @@
-"""An access token proves for a short time who calls; a proof in the answer proves who answers.
+"""Short-lived tokens that authenticate callers, and proofs that authenticate answers.
 
 A token has a few claims and their HMAC-SHA256 by each of the caller's keys (``api.keys``). It names
-its audience, so that a process that receives it by mistake cannot use it on another. The proof in
-an answer is the HMAC of the token and the status: only a holder of the key can compute it, and it
-fits no other call, because each call has a token of its own.
+its audience, so a process that receives it by mistake cannot use it elsewhere. The proof in an
+answer is the HMAC of the token and the status: only a holder of the key can compute it, and it fits
+no other call, because each call has a new token.
 """
 
 import base64
@@ -19,29 +19,27 @@ from macroserve.api.keys import KeyRing, Purpose
 
 LIFETIME_S = 300
 LEEWAY_S = 60
-"""Largest difference between the clocks of two machines, seconds."""
+"""Largest expected difference between two machines' clocks, seconds."""
 MAX_TOKEN_CHARS = 2048
 NONCE_BYTES = 12
 
 
 class AccessTokenError(ValueError):
-    """A token does not grant the access; the message is the end of a sentence."""
+    """An error whose message ends a sentence: why a token grants no access."""
 
 
 class Audience(NamedTuple):
-    """A token is valid for one audience."""
+    """The callee for which a token is valid."""
 
     purpose: Purpose
     name: str = ""
-    """Name of the cell or instance that is called; empty for any."""
+    """Name of the called cell or instance; empty for any."""
 
     def __str__(self) -> str:
         return f"{self.purpose}/{self.name}"
 
 
 class _Claims(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A token makes these claims."""
-
     audience: str
     issued_at: int
     """Unix time, seconds."""
@@ -93,12 +91,12 @@ def check(token: str, ring: KeyRing, audience: Audience, now: float) -> bytes:
 
 
 def proof(key: bytes, token: str, status: int) -> str:
-    """Return the proof, in an answer with that HTTP status, that the answerer holds the key."""
+    """Return the proof that the answerer, who sends this HTTP status, holds the key."""
     return _mac(key, "answer", f"{token} {status}")
 
 
 def is_proved(given: str, ring: KeyRing, audience: Audience, token: str, status: int) -> bool:
-    """Return whether the called process itself has answered the call with this status."""
+    """Return whether the called process itself answered with this status."""
     if not given.isascii():
         return False
     right = [proof(key, token, status) for key in ring.of(audience.purpose)]
@@ -111,7 +109,6 @@ def _mac(key: bytes, what: str, text: str) -> str:
 
 
 def _decoded(body: str) -> _Claims:
-    """Decode the payload, which a holder of a key has made."""
     try:
         padded = body + "=" * (-len(body) % 4)
         return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)

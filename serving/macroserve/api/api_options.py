@@ -1,7 +1,7 @@
-"""``spec.api`` sets vLLM's options for the OpenAI endpoint, by their names.
+"""``spec.api``: vLLM's options for the OpenAI endpoint, under their own names.
 
-The tables below have every option of ``vllm serve`` that is not an engine argument: each is a field
-of ``ApiOptions`` or decided by Macroserve. A test compares them with the installed vLLM.
+The tables cover every option of ``vllm serve`` that is not an engine argument: each is a field of
+    ``ApiOptions`` or decided by Macroserve. A test compares them with the installed vLLM.
 """
 
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
 
 from macroserve.api.json_value import json_value
-from macroserve.api.part import Part
+from macroserve.api.part import ManifestPart
 from macroserve.api.units import parse_seconds
 from macroserve.api.validation_errors import must_be, nearest
 from macroserve.api.vllm_names import REASONING_PARSERS, TOOL_CALL_PARSERS
@@ -66,14 +66,14 @@ FIXED = {
     "reasoning_effort_map": "vLLM has it since 0.33 only; a template reads its efforts itself",
     "enable_flash_late_interaction": "only text generation is served",
 }
-"""Options that cannot be set here, and the reason."""
+"""Options that cannot be set, with the reason."""
 
 
 JINJA = "a Jinja template, a text with {{ or {%"
 
 
 def is_template(text: str) -> bool:
-    """Return whether vLLM would read the text as a template; it reads other texts as paths."""
+    """Return whether vLLM reads the text as a template; it reads other texts as paths."""
     return "{{" in text or "{%" in text
 
 
@@ -99,8 +99,8 @@ Texts = list[Annotated[str, Field(min_length=1)]]
 Seconds = Annotated[float, BeforeValidator(lambda value: parse_seconds(str(value)))]
 
 
-class ConfigMapKey(Part):
-    """The reference names a key of a ConfigMap in the MacroInstance's namespace."""
+class ConfigMapKey(ManifestPart):
+    """A key of a ConfigMap in the MacroInstance's namespace."""
 
     name: DnsName
     key: str = Field(
@@ -110,12 +110,8 @@ class ConfigMapKey(Part):
     )
 
 
-class ApiOptions(Part):
-    """The options configure the OpenAI endpoint.
-
-    At most one of ``chat_template``, ``chat_template_file`` and ``chat_template_config_map`` is
-    set.
-    """
+class ApiOptions(ManifestPart):
+    """Options of the OpenAI endpoint; at most one ``chat_template*`` source is set."""
 
     served_names: Texts = Field(default_factory=list, description="a list of names")
     tool_call_parser: Annotated[str | None, _known(TOOL_CALL_PARSERS, "tool call parser")] = None
@@ -166,8 +162,7 @@ class ApiOptions(Part):
         return value
 
     def frontend_options(self) -> dict[str, Any]:
-        """Return vLLM's options by their Python names, except for the template's text and the model
-        names."""
+        """Return vLLM's options by Python name, without the template's text and the model names."""
         apart = {"served_names", "chat_template", "chat_template_file", "chat_template_config_map"}
         options = self.model_dump(exclude=apart, exclude_none=True)
         return {**options, "enable_auto_tool_choice": self.tool_call_parser is not None}

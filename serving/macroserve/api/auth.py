@@ -1,4 +1,4 @@
-"""External callers authenticate with bearer tokens: API keys or the admin token."""
+"""Bearer tokens of external callers: API keys or the admin token."""
 
 import hashlib
 import hmac
@@ -17,13 +17,13 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token in ``headers``, whose names are case-insensitive."""
+    """Return the bearer token in ``headers`` (case-insensitive names)."""
     value = headers.get("Authorization") or ""
     return value[len(BEARER) :] if value[: len(BEARER)].lower() == BEARER else None
 
 
 class TokenCheck:
-    """The check compares a bearer token by digest, in constant time, with one or several tokens."""
+    """A set of accepted bearer tokens, compared by digest and in constant time."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
         self._digests = [_digest(token) for token in tokens]
@@ -33,11 +33,11 @@ class TokenCheck:
         if token is None:
             return False
         digest = _digest(token)
-        # All tokens are compared, so that the time does not reveal which one matched.
+        # Compare with every token, so that the time does not reveal which one matched.
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return any(matches)
 
 
 def _digest(token: str) -> bytes:
-    # aiohttp has surrogates in place of bytes that are no UTF-8.
+    # aiohttp decodes bytes that are not UTF-8 as surrogates.
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -1,4 +1,4 @@
-"""Tell the requests of the last minute apart by their SLO class."""
+"""Attainment of the last minute by SLO class."""
 
 from collections.abc import Iterable
 
@@ -8,8 +8,10 @@ from macroserve.core.status import Ended
 
 
 def recent_by_class(cells: Iterable[CellReport]) -> dict[str, Ended]:
-    """Return the requests that ended in the last minute by the name of their class, the default one
-    first. Classes of which none has ended since the cells' schedulers began are left out."""
+    """Return the requests that ended in the last minute by class, the default class first.
+
+    Classes without any since the cell schedulers started are missing.
+    """
     ended = {DEFAULT_CLASS: Ended()}
     for report in cells:
         rest = Ended(report.recent_finished, report.recent_attained)

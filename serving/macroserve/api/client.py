@@ -1,7 +1,6 @@
-"""The client of the admin API asks a deployment for reports and sends orders to its cells.
+"""Client of the admin API: reads reports and sends orders to cells.
 
-The operator calls a head; ``macroserve up`` and ``macroserve status`` call an ingress of their
-machine.
+The operator calls the head; ``macroserve up`` and ``macroserve status`` call a local ingress.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,41 +32,35 @@ from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import Pool
 
 MAX_CAUSE_CHARS = 300
-"""Characters of a refusal's body that an error quotes."""
 
 _T = TypeVar("_T")
 
 
 class AdminError(Exception):
-    """The head, ingress or instance refused or did not answer; the message is a sentence."""
+    """An error whose message is a sentence: the callee refused or did not answer."""
 
 
 class UnauthorizedError(AdminError):
-    """The called process has other keys than the caller."""
+    """The callee rejected the token, because its keys differ from the caller's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """A call may take this long."""
-
     report_s: float = 5.0
-    """Timeout of a report, seconds."""
     order_s: float = 15.0
-    """Timeout of an order, seconds."""
     deploy_s: float = 60.0
-    """Timeout for the start of a cell's scheduler, a process of its own, seconds."""
+    """Includes the start of the cell scheduler's process."""
 
 
 LOCAL_TIMEOUTS = Timeouts(report_s=30.0, order_s=30.0)
-"""Timeouts on one machine, where the called processes share its cores with engines that load
-models."""
+"""Timeouts on one machine, where engines that load models use the same cores."""
 
 
 class AdminClient:
-    """The client calls the admin API at one base URL. Every call raises AdminError.
+    """Client of the admin API at one base URL. Every call raises AdminError.
 
-    authorization: returns the headers that authorize a call, new for each one.
-    tls: the trusted peer of an ``https`` endpoint.
+    authorization: returns the headers of one call.
+    tls: trusted peer of an ``https`` endpoint.
     """
 
     def __init__(
@@ -85,15 +78,14 @@ class AdminClient:
         self._timeouts = timeouts
 
     async def report(self) -> Report:
-        """Return the reports of all cells that answered."""
         return await self._get("report", Report)
 
     async def head_report(self) -> HeadReport:
-        """Return the report and the cells that have a scheduler, which only a head knows."""
+        """Return the report and the cells that have a scheduler; only a head knows them."""
         return await self._get("cells", HeadReport)
 
     async def load(self) -> LoadReport:
-        """Return the load of the last minutes, which only a head knows."""
+        """Return the load of the last minutes; only a head knows it."""
         return await self._get("load", LoadReport)
 
     async def deploy_cell(self, cell: str) -> None:
@@ -105,29 +97,27 @@ class AdminClient:
         await self._call("DELETE", f"cells/{cell}", self._timeouts.deploy_s)
 
     async def adopt(self, cell: str, handle: str) -> None:
-        """Hand a signed handle to a cell."""
         await self._order(f"cells/{cell}/adopt", AdoptOrder(handle))
 
     async def detach(self, cell: str, instance: str) -> None:
-        """Take an instance out of a cell."""
         await self._order(f"cells/{cell}/release", ReleaseOrder(instance))
 
     async def drain(self, cell: str, instance: str) -> None:
-        """Take an instance out of its cell's rotation; the instance completes its requests."""
+        """Take an instance out of its cell's rotation; it completes its requests."""
         await self._order(f"cells/{cell}/drain", DrainOrder(instance, True))
 
     async def migrate(
         self, instance: str, from_cell: str, to_cell: str, as_pool: Pool | None = None
     ) -> float:
-        """Release an instance's handle, issue it again with its role, have it adopted.
+        """Move an instance's handle between cells while its streams continue.
 
-        Its streams continue. Returns the seconds from the release to the adoption.
+        Returns the seconds from the release to the adoption.
 
-        to_cell: may be the cell that holds the handle.
-        as_pool: its new role; None keeps it.
+        to_cell: may equal ``from_cell``.
+        as_pool: new role; None keeps it.
         """
         if as_pool:
-            # The instance changes its role first, and with it the handle that the cell signs.
+            # The handle that the cell signs contains the role, so the role changes first.
             await self._order(f"cells/{from_cell}/pool", PoolOrder(instance, as_pool))
         body = await self._order("migrate", MigrateOrder(instance, from_cell, to_cell))
         return _decoded(body, dict[str, float], "migrate").get("seconds", 0.0)
@@ -147,18 +137,18 @@ class AdminClient:
 
 @asynccontextmanager
 async def local_client(endpoint: str, token: str) -> AsyncIterator[AdminClient]:
-    """Open a client for a deployment of this machine, which sends the admin token itself."""
+    """Open a client for a deployment on this machine; it sends the admin token itself."""
     async with aiohttp.ClientSession() as http:
         yield AdminClient(http, endpoint, lambda: bearer(token), timeouts=LOCAL_TIMEOUTS)
 
 
 def access(ring: KeyRing, audience: Audience) -> dict[str, str]:
-    """Return headers with a new access token, so that no key travels."""
+    """Return headers with a new access token; no key is sent."""
     return bearer(new_token(ring, audience))
 
 
 def admin_access(ring: KeyRing) -> Callable[[], dict[str, str]]:
-    """Return the ``authorization`` of a client that signs with the ring's keys for ADMIN."""
+    """Return an ``authorization`` that signs with the ring's keys for ADMIN."""
     return lambda: access(ring, Audience(Purpose.ADMIN))
 
 
@@ -169,7 +159,7 @@ async def identity(
     ring: KeyRing,
     tls: TlsPeer | None = None,
 ) -> InstanceIdentity:
-    """Return the identity of the instance of that name, at a base URL. Raises AdminError."""
+    """Return the identity of the named instance at a base URL. Raises AdminError."""
     headers = access(ring, Audience(Purpose.CONTROL, name))
     body = await _call(http, "GET", address + IDENTITY_PATH, headers, Timeouts().report_s, tls)
     return _decoded(body, InstanceIdentity, "identity")

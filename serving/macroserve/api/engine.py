@@ -1,17 +1,17 @@
-"""The part ``spec.engine`` of a MacroInstance, as far as vLLM is not asked about it."""
+"""``spec.engine``, without the checks that need vLLM."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
 
 from macroserve.api.engine_args import EngineArgs
-from macroserve.api.part import Part
+from macroserve.api.part import ManifestPart
 from macroserve.api.units import parse_bytes
 from macroserve.api.validation_errors import must_be
 
 
 def _on_or_off(value: object) -> object:
-    # YAML 1.1 reads a bare On as true, and Off as false.
+    # YAML 1.1 reads a bare On as true and Off as false.
     return {True: "On", False: "Off"}[value] if isinstance(value, bool) else value
 
 
@@ -39,9 +39,7 @@ HostCacheSize = Annotated[
 ]
 
 
-class Engine(Part):
-    """The engine of an instance runs the model on some devices, with some memory."""
-
+class EngineSpec(ManifestPart):
     type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
     tensor_parallel: Count = 1
     pipeline_parallel: Count = 1
@@ -51,28 +49,27 @@ class Engine(Part):
     prefix_caching: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
         default="Auto", description="Auto, On or Off"
     )
-    """The setting lets prompts share the cache blocks of a common beginning."""
+    """Whether prompts share the cache blocks of a common prefix."""
     dtype: Literal["auto", "float16", "bfloat16", "float32"] = Field(
         default="auto", description="auto, float16, bfloat16 or float32"
     )
-    # What is None is the engine's choice for its device.
+    # None leaves the choice to the engine.
     block_size: Literal[16, 32, 64, 128] | None = Field(
         default=None, description="16, 32, 64 or 128 tokens"
     )
     kv_cache_bytes: CacheSize = Field(default=None, alias="kvCacheMemory")
     """Size of the KV cache, bytes."""
     host_cache_bytes: HostCacheSize = Field(default=None, alias="hostCacheMemory")
-    """Memory of the host for KV that the cache has no room for, bytes."""
+    """Host memory for KV that does not fit into the cache, bytes."""
     max_num_seqs: int | None = Field(default=None, ge=1, description=COUNT)
     max_batch_tokens: int | None = Field(default=None, ge=1, description=COUNT)
-    """Maximum tokens of one batch."""
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
-    """Further vLLM engine arguments, by their snake_case names."""
+    """Other vLLM engine arguments by snake_case name."""
 
     @field_validator("hybrid_cache")
     @classmethod
     def _in_one_stage(cls, setting: str, info: ValidationInfo) -> str:
-        # The stages begin a batch before the one ahead has ended.
+        # A stage starts a batch before the previous one has ended.
         if setting == "On" and info.data.get("pipeline_parallel", 1) > 1:
             raise must_be("Auto or Off with spec.engine.pipelineParallel above 1")
         return setting

@@ -1,4 +1,4 @@
-"""A manifest may set any vLLM engine argument that Macroserve does not decide."""
+"""``spec.engine.args``: the vLLM engine arguments that Macroserve does not decide."""
 
 import re
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ DECIDED_BY = {
     "spec_tokens": "spec.engine.args.speculativeConfig",
     "enable_chunked_prefill": "spec.scheduling.strategy",
 }
-"""vLLM engine arguments that a manifest cannot set, and the field that decides each."""
+"""vLLM engine arguments that a manifest cannot set, with the field that decides each."""
 
 UNSERVED = {
     **dict.fromkeys(
@@ -76,15 +76,14 @@ UNSERVED = {
     **dict.fromkeys(("enable_log_requests",), "requests are not logged"),
     **dict.fromkeys(("disable_log_stats",), "metrics need them"),
 }
-"""vLLM engine arguments that are not supported, and the reason."""
+"""Unsupported vLLM engine arguments, with the reason."""
 
 
 _API_FIELDS = frozenset(api_options.ApiOptions.model_fields)
 
 
 def _arg_name(value: object) -> str:
-    """Return the snake_case name: ``maxLogprobs`` and ``max_logprobs`` both give
-    ``max_logprobs``."""
+    """Return the name in snake_case; ``maxLogprobs`` and ``max_logprobs`` are both accepted."""
     if not isinstance(value, str) or not re.fullmatch("[a-z][A-Za-z0-9_]*", value):
         raise must_be("named like a vLLM engine argument, in camelCase or snake_case")
     name = to_snake(value)
@@ -95,7 +94,6 @@ def _arg_name(value: object) -> str:
     if why := UNSERVED.get(name) or api_options.FIXED.get(name):
         raise must_be(f"left out, because {why}")
     if name not in ENGINE_ARGS:
-        # Suggestions use the user's spelling of names.
         known = ENGINE_ARGS if "_" in value else map(to_camel, ENGINE_ARGS)
         raise must_be(f"an engine argument of vLLM{nearest(value, known)}")
     return name
@@ -129,5 +127,4 @@ EngineArgs = Annotated[
     BeforeValidator(_named_once),
     AfterValidator(_of_its_kind),
 ]
-"""Argument values by snake_case name; a manifest may also spell the names in camelCase. Names
-inside a value are passed to vLLM unchanged."""
+"""Values by snake_case name; manifests may use camelCase. Names inside a value are unchanged."""

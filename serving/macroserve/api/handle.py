@@ -1,10 +1,8 @@
-"""An instance handle lets any scheduler reach an instance from any process.
+"""Signed instance handles, with which any scheduler reaches an instance from any process.
 
 EcoServe (flexible instance migration) pickles a handle and rebuilds it elsewhere. Here a handle is
-plain data: signed JSON, so that nothing read from a wire is ever unpickled, and only holders of a
-key can add an instance to a cell. A handle is valid for an hour after it was signed. Readers ignore
-unknown fields, and use defaults for fields newer than the signer, so that components of several
-versions understand each other.
+signed JSON: nothing from a wire is unpickled, and only holders of a key can add an instance to a
+cell. For compatibility between versions, unknown fields are ignored and missing ones have defaults.
 """
 
 import hashlib
@@ -23,48 +21,44 @@ from macroserve.core.status import Pool
 MAX_HANDLE_CHARS = 4096
 MAX_NAME_CHARS = 253
 LIFETIME_S = 3600
-"""Validity of a signature, seconds. Instances and cells sign a handle on request, and its receiver
-uses it at once, so any value above some seconds is enough."""
+"""Validity of a signature, seconds. A handle is signed on request and used at once, so any value
+above a few seconds is enough."""
 
 _BASE_URL = re.compile(r"https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
 
 
 class HandleError(ValueError):
-    """A text is not a handle signed recently by a holder of a key; the message tells why."""
+    """An error that says why a text is not a validly and recently signed handle."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceHandle:
-    """The handle has the addresses and the shape of an instance. Raises ValueError for values out
-    of bounds."""
+    """Addresses and shape of an instance. Raises ValueError for values out of bounds."""
 
     name: str
     """Name of its Ray actor."""
     namespace: str
-    """Namespace of its Ray actor."""
     incarnation: int
-    """Number that grows with every restart under that name."""
+    """Number that grows with every restart under this name."""
     address: str
-    """Base URL of its token server, such as ``http://10.0.0.7:8000``."""
+    """Base URL of the token server, such as ``http://10.0.0.7:8000``."""
     pool: Pool
     hybrid_cache: str
     """Whether hidden states may replace keys and values, and why."""
     tensor_parallel: int
     pipeline_parallel: int
     num_blocks: int
-    """Blocks of the KV cache."""
     block_size: int
-    """Tokens per block."""
     max_model_len: int
     max_num_seqs: int
     control: str
-    """Base URL of its control server."""
+    """Base URL of the control server."""
     prefix_caching: str = ""
-    """The decision on prefix caching says ``on: `` or ``off: ``, and the reason."""
+    """``on: `` or ``off: ``, followed by the reason."""
     start: InstanceStart | None = None
-    """Measures of its start; None from a version that takes none."""
+    """Measurements of its start, if it sent any."""
     issued_at: int = 0
-    """Unix time, seconds; set by ``sign``."""
+    """Unix time of signing, seconds; set by ``sign``."""
     expires_at: int = 0
     """Unix time, seconds; set by ``sign``."""
 
@@ -91,15 +85,14 @@ _COUNTS = _FIELDS[_FIELDS.index("tensor_parallel") : _FIELDS.index("control")]
 
 
 class _Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text has this shape. The handle stays raw until a signature is verified."""
+    """The wire format. The handle stays raw until a signature is verified."""
 
     handle: msgspec.Raw
     signatures: tuple[str, ...]
 
 
 def sign(handle: InstanceHandle, ring: KeyRing, now: float) -> str:
-    """Return the JSON text of the handle, as of ``now``, with its HMAC-SHA256 by each of the ring's
-    keys.
+    """Return the handle as JSON with one HMAC-SHA256 per key of the ring.
 
     now: Unix time, seconds.
     """
@@ -110,7 +103,7 @@ def sign(handle: InstanceHandle, ring: KeyRing, now: float) -> str:
 
 
 def verify(text: str, ring: KeyRing, now: float) -> InstanceHandle:
-    """Return the handle in a text that ``sign`` made with one of the keys within the last hour.
+    """Return the handle in a text that ``sign`` made within the last hour with one of the keys.
 
     Raises HandleError.
     """

@@ -1,4 +1,4 @@
-"""The beginnings of prompts that an instance has cached travel with its handle to another cell."""
+"""Wire format of an instance's cached prompt prefixes, which move with its handle."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -7,20 +7,21 @@ from macroserve.api.messages import PREFIX_KEY_BYTES
 from macroserve.core.routing.prefixes import NUM_STEPS, STEP_TOKENS, HeldKey
 
 MAX_KEYS = 1 << 14
-"""Maximum keys of a message, which stand for a million tokens at least. They take 153 kB in JSON;
-the cell's server reads 1 MiB."""
+"""Most keys of a message, at least a million tokens: 153 kB of JSON; a cell accepts 1 MiB."""
 
 _ENTRY_BYTES = PREFIX_KEY_BYTES + 1
 
 
 def pack_held(held: Sequence[HeldKey]) -> str:
-    """Return the keys in base64, least recently used first: each with a byte that tells which power
-    of two its number of tokens is. Where there are too many, the most recently used ones go."""
+    """Return the most recently used keys in base64, in the given order (least recently used first).
+
+    A byte after each key is the base-2 logarithm of its length in steps.
+    """
     return b64encode(b"".join([_entry(each) for each in held[-MAX_KEYS:]])).decode()
 
 
 def unpack_held(packed: object) -> list[HeldKey]:
-    """Return the keys that ``pack_held`` packed. Raises ValueError for anything else."""
+    """Return the keys that ``pack_held`` packed. Raises ValueError for other values."""
     if not isinstance(packed, str):
         raise ValueError("the keys are no text")
     data = b64decode(packed, validate=True)

@@ -1,4 +1,4 @@
-"""The size of decoded JSON is measured in depth, length and counts, without recursion."""
+"""Depth, length and counts of decoded JSON, measured without recursion."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -7,19 +7,16 @@ from typing import Any
 
 @dataclass(slots=True)
 class JsonSize:
-    """The size sums over a JSON value."""
+    """Totals over a JSON value."""
 
     depth: int = 0
     chars: int = 0
-    """Characters of all strings, keys included."""
+    """Characters of all strings, including keys."""
     largest_integer: int = 0
 
 
 def types_of(entries: Collection[Any]) -> set[type]:
-    """Return the types of the entries.
-
-    A prompt may have a hundred thousand token ids. No line of Python should run for each.
-    """
+    """Return the types of the entries, without a Python loop over up to 100,000 token IDs."""
     return {*map(type, entries)}
 
 
@@ -63,8 +60,7 @@ def length(value: Any) -> int:
 
 
 def number(value: Any) -> float:
-    """Return the number as vLLM would read it: ``"12"`` and ``12.0`` are 12, too. Other values give
-    0."""
+    """Return the number as vLLM reads it (``"12"`` is 12), or 0 for other values."""
     if not isinstance(value, int | float | str) or len(str(value)) > 30:
         return 0.0
     try:

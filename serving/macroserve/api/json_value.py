@@ -1,4 +1,4 @@
-"""A manifest may pass JSON values within limits to vLLM as they are written."""
+"""JSON values in a manifest that are passed to vLLM unchanged, and their limits."""
 
 import math
 
@@ -7,15 +7,13 @@ from macroserve.api.validation_errors import must_be
 MAX_DEPTH = 8
 MAX_VALUES = 1000
 MAX_TEXT_CHARS = 65536
-"""Maximum characters of all strings together. The largest known argument, a list of CUDA graph
-sizes, has about 70 values; a whole manifest has at most 1.5 MB on Kubernetes."""
+"""Most characters of all strings together. A whole manifest has at most 1.5 MB on Kubernetes."""
 
 ALLOWED = "a string, a finite number, true, false, or a list or mapping of such values"
 
 
 def json_value(value: object) -> object:
-    """Return the value. Raise a sentence for values that JSON cannot express or that are too
-    large."""
+    """Return the value. Raises a ``must_be`` error for values that are too large or not JSON."""
     num_values = num_chars = 0
     todo: list[tuple[object, int]] = [(value, 1)]
     while todo:

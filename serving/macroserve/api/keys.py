@@ -1,9 +1,8 @@
-"""The components of a deployment trust each other by keys, one per purpose, from one secret.
+"""Keys by which a deployment's components trust each other: one per purpose, from one secret.
 
 The secret itself never travels and signs nothing. HKDF-SHA256 (RFC 5869) derives a key for each
-purpose from it, so that a component gets only the keys that it needs. While a secret is being
-replaced, a purpose has several keys: every message is signed with each of them, and a holder of one
-of them accepts it.
+purpose, so that a component gets only the keys that it needs. During a rotation a purpose has
+several keys: senders sign with each of them, receivers accept any.
 """
 
 import hashlib
@@ -13,33 +12,32 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 MAX_KEYS = 4
-"""Maximum keys of one purpose: two while one secret replaces another, and some more in an
-emergency."""
+"""Most keys of one purpose: two during a rotation, and a margin for emergencies."""
 
 _SALT = b"macroserve"
 
 
 class Purpose(StrEnum):
-    """A key has one purpose. Calls are named after the called component."""
+    """Purpose of a key. Calls are named after the called component."""
 
     HANDLES = "handles"
-    """Signing the handles of instances."""
+    """Sign handles of instances."""
     CELLS = "cells"
-    """Asking the head for the addresses of the cell schedulers."""
+    """Ask the head for the addresses of the cell schedulers."""
     ROUTING = "routing"
-    """Asking a cell scheduler where requests should run."""
+    """Ask a cell scheduler where requests should run."""
     ORDERS = "orders"
-    """Asking a cell scheduler for reports, and giving it orders."""
+    """Ask a cell scheduler for reports, and give it orders."""
     GENERATION = "generation"
-    """Asking an instance to generate tokens."""
+    """Ask an instance to generate tokens."""
     CONTROL = "control"
-    """Following an instance's status, and giving it orders."""
+    """Follow an instance's status, and give it orders."""
     ADMIN = "admin"
-    """Calling the head or an ingress as the admin; derived from the admin token."""
+    """Call the head or an ingress as the admin; derived from the admin token."""
 
 
 class Role(StrEnum):
-    """A pod that holds keys has one of these roles."""
+    """Role of a pod that holds keys."""
 
     HEAD = "head"
     INGRESS = "ingress"
@@ -57,19 +55,19 @@ PURPOSES: Mapping[Role, tuple[Purpose, ...]] = {
     Role.INGRESS: (Purpose.CELLS, Purpose.ROUTING, Purpose.GENERATION),
     Role.INSTANCE: (Purpose.HANDLES, Purpose.GENERATION, Purpose.CONTROL),
 }
-"""Keys that a role needs: to call, to authorize callers, or to sign. An ingress, the component that
-clients reach, can neither sign a handle nor give an order."""
+"""Keys that a role needs to call, to authorize callers, or to sign. Clients reach only ingresses,
+which can neither sign a handle nor give an order."""
 SHARED = tuple(purpose for purpose in Purpose if purpose is not Purpose.ADMIN)
 """Purposes whose keys are derived from the deployment's secret."""
 
 
 class KeysError(ValueError):
-    """A text has no valid keys; the message is the end of a sentence and contains no key."""
+    """An error whose message ends a sentence and contains no key."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The ring holds keys by purpose, the newest first. Raises KeysError if a purpose has none."""
+    """Keys by purpose, the newest first. Raises KeysError if a purpose has none."""
 
     keys: Mapping[Purpose, tuple[str, ...]] = field(repr=False)
 
@@ -80,7 +78,7 @@ class KeyRing:
 
     @classmethod
     def derived(cls, secrets: Iterable[str], purposes: Iterable[Purpose]) -> "KeyRing":
-        """Derive the keys for some purposes from secrets, the newest of which is first."""
+        """Derive keys for the purposes from secrets, the newest first."""
         given = tuple(secrets)
         return cls({p: tuple(derived_key(secret, p) for secret in given) for p in purposes})
 
@@ -90,8 +88,7 @@ class KeyRing:
 
 
 def derived_key(secret: str, purpose: Purpose) -> str:
-    """Return a purpose's key, as text that fits a line of a file. Raises KeysError for an empty
-    secret."""
+    """Return the key of a purpose as hexadecimal text. Raises KeysError for an empty secret."""
     if not secret:
         raise KeysError("the secret is empty")
     return hkdf_sha256(secret.encode(), _SALT, f"macroserve/{purpose}".encode()).hex()

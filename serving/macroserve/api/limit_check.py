@@ -1,7 +1,6 @@
-"""Check of a request's body against limits, before anything is computed from it.
+"""Checks of a request's body against limits, before anything is computed from it.
 
-Every check reads the decoded JSON without recursion, so it takes a small multiple of the time of
-decoding. A body beyond a limit gives one sentence with the field, the value and the limit.
+No check recurses, so the time is a small multiple of the time of decoding.
 """
 
 import re
@@ -25,7 +24,7 @@ _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
-    """Return a sentence if a JSON document is too large to be decoded, else None."""
+    """Return why a JSON document is too large to decode, or None."""
 
     def over(json: bytes) -> str | None:
         containers = json.count(b"{") + json.count(b"[")
@@ -34,12 +33,12 @@ def excess_of_bytes(body: bytes, limits: RequestLimits) -> str | None:
         values = json.count(b",") + containers
         return _too_many("values", values, limits.values) if values > limits.values else None
 
-    # Strings are removed only if their characters would change the counts.
+    # Remove strings, which is slow, only if their characters could decide.
     return over(body) and over(_STRINGS.sub(b"", body))
 
 
 def excess(body: Mapping[str, Any], limits: RequestLimits) -> str | None:
-    """Return a sentence about the first limit that a request's body exceeds; None without one."""
+    """Return a sentence about the first limit that the body exceeds, or None."""
     return next(_excesses(body, limits), None)
 
 
@@ -64,7 +63,7 @@ def _json(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
             yield f"{name[:100]} has an integer that does not fit in 64 bits"
 
 
-# vLLM's models look into these before they check their types.
+# vLLM's models access these before they check their types.
 _OBJECTS = frozenset(
     {
         "structured_outputs",
@@ -100,7 +99,7 @@ def _shape(body: Mapping[str, Any]) -> Iterator[str]:
         yield f"{other} cannot be used with a schema or grammar: no token may meet both"
 
 
-# These may forbid the only tokens that a grammar allows; then the engine has none left.
+# These may forbid the only tokens that a grammar allows, which leaves the engine none.
 _AGAINST_CONSTRAINTS = ("allowed_token_ids", "bad_words")
 
 
@@ -108,8 +107,8 @@ def _constrains(response_format: Any) -> bool:
     return isinstance(response_format, dict) and response_format.get("type") != "text"
 
 
-# Other inputs than text and images are not served; and clients may neither make instances exchange
-# caches nor change how images are processed.
+# Only text and images are served, and clients may neither control transfers between caches nor
+# change how images are processed.
 _UNAVAILABLE = (
     "kv_transfer_params",
     "ec_transfer_params",
@@ -152,7 +151,7 @@ def _sequences(body: Mapping[str, Any], limits: RequestLimits) -> Iterator[str]:
 
 
 def _batches(body: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield lists whose entries each generate a response."""
+    """Yield lists in which each entry generates a response."""
     for name in ("prompt", "messages"):
         entries = body.get(name)
         if isinstance(entries, list) and types_of(entries) & {str, list}:
@@ -214,7 +213,7 @@ def _images(messages: Any) -> list[dict[str, Any]]:
 
 
 def _text(name: str, value: Any, limits: RequestLimits) -> Iterator[str]:
-    # An image is as long as the body may be.
+    # An image may be as long as the body.
     chars = measured(value).chars - sum(measured(image).chars for image in _images(value))
     if chars > limits.text_chars:
         yield f"{name} has {chars} characters; at most {limits.text_chars}"
@@ -307,7 +306,7 @@ def _schema(name: str, value: Any, most_bytes: int, limits: RequestLimits) -> It
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            # The compiler reports the error.
+            # The grammar compiler reports the error.
             return
     if not isinstance(value, dict | list):
         return

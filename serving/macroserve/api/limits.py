@@ -1,7 +1,4 @@
-"""The limits bound the body of one request; a comment beside each limit gives its reason.
-
-docs/limits.md is the users' table of these.
-"""
+"""Limits on the body of one request, each with its reason; docs/limits.md is the users' table."""
 
 from dataclasses import dataclass
 
@@ -10,19 +7,18 @@ MAX_INTEGER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """Request limits are the most that one request may ask for. The defaults suit models of up to
-    16 Ki tokens."""
+    """Most that one request may ask for. Defaults suit models of up to 16 Ki tokens."""
 
     # JSON: a decoded object or array takes about 100 bytes, a number 40.
     containers: int = 16_384
     values: int = 524_288
     depth: int = 64
 
-    # Generation: each sequence holds its prompt at the ingress.
+    # Generation: the ingress keeps the prompt of each sequence.
     sequences: int = 1024
     n: int = 128
 
-    # Prompt: messages and content parts take about 50 us each to render; images may be fetched.
+    # Prompt: each message or part takes about 50 us to render; images may be fetched.
     text_chars: int = 1 << 18
     prompt_tokens: int = 1 << 17
     messages: int = 4096
@@ -39,7 +35,7 @@ class RequestLimits:
     repeated_tokens: int = 256
     extra_arguments: int = 32
 
-    # Tools and constraints: engine.forked limits time and memory of their compilation.
+    # Tools and constraints: engine.forked limits the time and memory of compiling them.
     tools: int = 256
     tools_bytes: int = 512 << 10
     schema_bytes: int = 128 << 10
@@ -51,7 +47,7 @@ class RequestLimits:
     regex_bytes: int = 8 << 10
     choices: int = 4096
 
-    # Names given by a client: they are kept for the request's life and echoed.
+    # Names given by a client: kept for the request's life and echoed.
     name_chars: int = 1024
 
     template_variables: frozenset[str] = frozenset()
@@ -61,8 +57,7 @@ class RequestLimits:
 def limits_for(max_model_len: int, template_variables: frozenset[str]) -> RequestLimits:
     """Return the limits for a model with a context of ``max_model_len`` tokens.
 
-    Longer contexts allow longer bodies. 16 characters per token is three times the ratio of English
-    or code.
+    16 characters per token is three times the ratio of English or code.
     """
     default = RequestLimits()
     return RequestLimits(

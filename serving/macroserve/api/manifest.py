@@ -1,9 +1,8 @@
-"""A user describes a deployment in a ``MacroInstance`` resource, which is checked once, at the
-edge.
+"""The ``MacroInstance`` resource, with which users describe a deployment.
 
-``parse`` takes an already loaded mapping (from YAML or the API server) and returns frozen models
-with snake_case names and units. Every field has a phrase for its valid values; each problem becomes
-one sentence made of the field's path, the given value and that phrase.
+``parse`` takes a mapping (from YAML or the API server) and returns frozen models with snake_case
+names and units. Each field has a phrase for its valid values; each problem becomes one sentence
+with the field's path, the given value and that phrase.
 """
 
 import re
@@ -20,11 +19,10 @@ from pydantic import (
     field_validator,
 )
 
-from macroserve.api.adapters import Adapters
 from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, ApiOptions, DnsName, Seconds
-from macroserve.api.engine import Count, Engine
+from macroserve.api.engine import Count, EngineSpec
 from macroserve.api.model_cache import ONE_SOURCE, ModelCache, with_one_source
-from macroserve.api.part import Part
+from macroserve.api.part import ManifestPart
 from macroserve.api.slo import ABOVE_ZERO, SloTargets, Target
 from macroserve.api.tuning import TuningSettings
 from macroserve.api.validation_errors import must_be, sentences, shown
@@ -36,15 +34,14 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
 
 TINY = "tiny"
-"""Value of ``spec.model.source`` for the small test model that Macroserve builds itself."""
+"""``spec.model.source`` of the small test model that Macroserve builds itself."""
 
 LIVE_PARTS = ("instances", "mitosis", "priority", "autoscaling")
-"""Fields of a spec that may change while instances run; all others are built into instances or
-their addresses."""
+"""Fields of a spec that may change while instances run; instances depend on all others."""
 
 
 class ManifestError(ValueError):
-    """A manifest is invalid; the text has one line, a sentence, for each problem."""
+    """Problems of an invalid manifest; the text has one line, a sentence, per problem."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("\n".join(problems))
@@ -79,8 +76,8 @@ Text = Annotated[str, Field(min_length=1, description=NOT_EMPTY)]
 Delay = Annotated[Seconds, Field(description="a duration such as 0s, 300s or 1m30s")]
 
 
-class Metadata(Part):
-    """The metadata has a name. Other Kubernetes metadata (namespace, labels...) is ignored."""
+class Metadata(ManifestPart):
+    """Name of the resource; other metadata (namespace, labels...) is ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -90,9 +87,30 @@ class Metadata(Part):
     )
 
 
-class Model(Part):
-    """An instance serves one model."""
+class Adapter(ManifestPart):
+    """A LoRA adapter, used by requests that give its name as their model."""
 
+    name: str = Field(min_length=1, description=NOT_EMPTY)
+    source: str = Field(min_length=1, description=NOT_EMPTY)
+    """Folder with an adapter, or name on the Hugging Face hub."""
+
+
+def _named_once(adapters: list[Adapter]) -> list[Adapter]:
+    names = [adapter.name for adapter in adapters]
+    for name in names:
+        if names.count(name) > 1:
+            raise must_be(f"a list with {shown(name)} only once")
+    return adapters
+
+
+Adapters = Annotated[
+    list[Adapter],
+    AfterValidator(_named_once),
+    Field(description="a list of mappings with name, source"),
+]
+
+
+class ModelSpec(ManifestPart):
     source: Text
     """Folder with a checkpoint, name on the Hugging Face hub, or ``TINY``."""
     served_name: Text | None = Field(default=None, description=NOT_EMPTY)
@@ -105,8 +123,8 @@ class Model(Part):
     )
 
 
-class Mitosis(Part):
-    """The bounds limit the number of instances of one cell (N_l and N_u of EcoServe's mitosis)."""
+class Mitosis(ManifestPart):
+    """Bounds on the number of instances of a cell (N_l and N_u of EcoServe's mitosis)."""
 
     lower_bound: Count
     upper_bound: Count
@@ -114,42 +132,39 @@ class Mitosis(Part):
     @field_validator("upper_bound")
     @classmethod
     def _can_divide(cls, upper: int, info: ValidationInfo) -> int:
-        # A cell splits when it would grow to upper + 1: enough for two of the lower bound.
+        # A cell splits when it would grow to upper + 1, which must be enough for two cells.
         least = 2 * info.data.get("lower_bound", 1) - 1
         if upper < least:
             raise must_be(f"at least 2 * spec.mitosis.lowerBound - 1, which is {least}")
         return upper
 
 
-class Priority(Part):
-    """A share of a cell's instances runs urgent prefills (Ascendra's HP pool)."""
+class Priority(ManifestPart):
+    """Share of a cell's instances that run urgent prefills (Ascendra's HP pool)."""
 
     high_priority_ratio: Annotated[Literal["Auto"] | float, PlainValidator(_auto_or_ratio)] = Field(
         default="Auto", description="Auto or a number from 0 to below 1"
     )
 
 
-class Scheduling(Part):
-    """The scheduling policies order requests and limit their wait."""
-
+class Scheduling(ManifestPart):
     strategy: Annotated[str, PlainValidator(_strategy_name)] = Field(
         default="unified", description=f"one of {', '.join(STRATEGIES)}"
     )
     ordering: Annotated[str, PlainValidator(_ordering)] = Field(
         default="Auto", description=ORDERINGS
     )
-    """Order of the waiting requests: the strategy's own, a named one, or a function of the user's
-    as ``package.module:function``; see ``engine.ordering``."""
+    """Order of the waiting requests: the strategy's own, a named one, or the user's function as
+    ``package.module:function`` (see ``engine.ordering``)."""
     drop_late: bool = Field(default=False, description="true or false")
     """Whether waiting requests past their TTFT target are dropped (Ascendra, under overload)."""
     overdue_after_s: Target | None = Field(
         default=None, alias="overdueAfter", description=ABOVE_ZERO
     )
-    """Time after which a late request that triage puts behind others is overdue, seconds."""
+    """Wait after which a late request, postponed by triage, is overdue, seconds."""
     max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
     """Longest predicted wait, seconds; requests that would wait longer are refused."""
     tuning: TuningSettings = TuningSettings()
-    """Numbers of the strategy's paper."""
 
     @field_validator("ordering")
     @classmethod
@@ -176,16 +191,14 @@ class Scheduling(Part):
         return tuning
 
 
-class Stabilization(Part):
-    """A recommendation to scale up or down must hold for a time before it is applied."""
+class Stabilization(ManifestPart):
+    """Time for which a recommendation must hold before it is applied."""
 
     up_s: Delay = Field(default=0.0, alias="up")
-    """Time before scaling up, seconds."""
     down_s: Delay = Field(default=300.0, alias="down")
-    """Time before scaling down, seconds."""
 
 
-class Autoscaling(Part):
+class Autoscaling(ManifestPart):
     min_instances: Count
     max_instances: Count
     stabilization: Stabilization = Stabilization()
@@ -199,26 +212,21 @@ class Autoscaling(Part):
         return most
 
 
-class Ingress(Part):
-    """Clients connect to the ingress."""
-
+class Ingress(ManifestPart):
     replicas: Count = 2
     api_keys_secret: DnsName | None = Field(default=None, description=DNS_NAME)
-    """Kubernetes Secret whose values, one or several keys each, authorize clients; without it every
-    client may call."""
+    """Kubernetes Secret whose values, one or more keys each, authorize clients; None admits all."""
 
 
-class Spec(Part):
-    """The spec is the desired state."""
-
-    model: Model
-    engine: Engine
+class Spec(ManifestPart):
+    model: ModelSpec
+    engine: EngineSpec
     slo: SloTargets
     mitosis: Mitosis
     priority: Priority = Priority()
     scheduling: Scheduling = Scheduling()
     autoscaling: Autoscaling | None = None
-    instances: Count  # below autoscaling, which its validator reads
+    instances: Count  # after autoscaling, which its validator reads
     ingress: Ingress = Ingress()
     api: ApiOptions = ApiOptions()
     template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
@@ -226,8 +234,8 @@ class Spec(Part):
 
     @field_validator("engine")
     @classmethod
-    def _keeps_no_hidden_states(cls, engine: Engine, info: ValidationInfo) -> Engine:
-        model: Model | None = info.data.get("model")
+    def _keeps_no_hidden_states(cls, engine: EngineSpec, info: ValidationInfo) -> EngineSpec:
+        model: ModelSpec | None = info.data.get("model")
         if model and model.adapters and engine.hybrid_cache == "On":
             raise must_be(
                 "one whose hybridCache is Auto or Off, because spec.model.adapters change the keys "
@@ -237,8 +245,8 @@ class Spec(Part):
 
     @field_validator("engine")
     @classmethod
-    def _fetches_into_the_cache(cls, engine: Engine, info: ValidationInfo) -> Engine:
-        model: Model | None = info.data.get("model")
+    def _fetches_into_the_cache(cls, engine: EngineSpec, info: ValidationInfo) -> EngineSpec:
+        model: ModelSpec | None = info.data.get("model")
         if model and model.cache and engine.args.get("download_dir") is not None:
             raise must_be("one whose args have no download_dir, because spec.model.cache sets it")
         return engine
@@ -253,9 +261,7 @@ class Spec(Part):
         return instances
 
 
-class Manifest(Part):
-    """The manifest is a validated ``MacroInstance``."""
-
+class Manifest(ManifestPart):
     api_version: Literal["macroserve.io/v1alpha1"] = Field(description="macroserve.io/v1alpha1")
     kind: Literal["MacroInstance"] = Field(description="MacroInstance")
     metadata: Metadata
@@ -296,7 +302,7 @@ class Manifest(Part):
 
     @property
     def served_names(self) -> tuple[str, ...]:
-        """Return all model names that a request may give; the first is the one in answers."""
+        """Return all model names that a request may give; the first is the one in responses."""
         return tuple(dict.fromkeys((self.served_name, *self.spec.api.served_names)))
 
     @property
@@ -306,7 +312,7 @@ class Manifest(Part):
 
     @property
     def slo_classes(self) -> tuple[SloClass, ...]:
-        """Return the SLO classes besides the default one."""
+        """Return the SLO classes other than the default."""
         return self.spec.slo.slo_classes()
 
     @property
@@ -319,7 +325,7 @@ class Manifest(Part):
         """Return the fleet that the manifest asks for.
 
         instances: replaces ``spec.instances`` if an autoscaler sets the number.
-        auto_ratio: share of HP instances for a ratio of Auto, in place of the strategy's own.
+        auto_ratio: share of HP instances if the ratio is Auto; the strategy's own by default.
         """
         ratio = self.spec.priority.high_priority_ratio
         if not self.strategy.uses_pools:
@@ -346,8 +352,7 @@ def parse(document: object) -> Manifest:
 
 
 def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
-    """Return one sentence for each field of ``new`` that may not differ from ``old`` while it
-    runs."""
+    """Return one sentence for each field of ``new`` that may not change while instances run."""
     before = dict(_leaves("", old.model_dump(by_alias=True)))
     after = dict(_leaves("", new.model_dump(by_alias=True)))
     return tuple(
@@ -368,6 +373,6 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def leaves_ratio_open(manifest: Manifest) -> bool:
-    """Return whether the manifest leaves the share of HP instances to others."""
+    """Return whether the share of HP instances is Auto and the strategy uses pools."""
     is_auto = manifest.spec.priority.high_priority_ratio == "Auto"
     return is_auto and manifest.strategy.uses_pools

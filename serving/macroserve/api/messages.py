@@ -1,6 +1,6 @@
-"""Ingresses, cell schedulers and instances exchange these messages: JSON, typed, never pickled.
+"""Messages between ingresses, cell schedulers and instances: typed JSON, never pickled.
 
-Times are durations only: the two ends may be on different machines.
+Times are durations, because the two ends may be on different machines.
 """
 
 from collections.abc import Collection
@@ -19,30 +19,29 @@ from macroserve.core.status import UNHEARD, CellView, Ended, InstanceStatus, Poo
 
 _T = TypeVar("_T")
 
-# Of an instance's control server, see ``serving.instance.server``.
+# Paths of an instance's control server, see ``serving.instance.server``.
 STATUS_PATH = "/macroserve/status"
 COMMAND_PATH = "/macroserve/command"
 PROBE = "probe"
 """Command to generate one token."""
 HEARTBEAT_S = 1.0
-"""Seconds after which a status is repeated if nothing has happened."""
+"""Time after which an unchanged status is sent again, seconds."""
 PREFIX_KEY_BYTES = 6
 """Bytes of a key: all keys of the longest prompt are half a kilobyte in JSON."""
 SESSION_KEY_BYTES = 6
 
 
 class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An ingress tells a cell and an instance these facts of a request."""
+    """Facts of a request that an ingress sends to a cell and to an instance."""
 
     route_id: str
-    """Id of this attempt; the cell scheduler counts it until the instance reports it."""
+    """ID of this attempt; the cell scheduler counts it until the instance reports it."""
     age_s: float
     """Time since the ingress accepted the request, seconds."""
     slo: Slo
     num_streamed_tokens: int = 0
     """Tokens of the prompt that an earlier instance had already streamed."""
     slo_class: str = DEFAULT_CLASS
-    """Name of its SLO class."""
     probe: bool = False
     """See ``core.request.Request``."""
 
@@ -70,7 +69,7 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
-    """An ingress asks a cell where a request should run."""
+    """A query for the instance that should run a request."""
 
     num_prompt_tokens: int
     max_new_tokens: int
@@ -80,11 +79,11 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
     offloaded: bool = False
     """Whether an LP instance handed it back for urgency."""
     trial: bool = False
-    """Whether this is its last attempt, because instances broke under it."""
+    """Whether this is its last attempt, after instances failed while running it."""
     adapter: str | None = None
     """Name of its LoRA adapter."""
     prefix: bytes = b""
-    """Keys of its prompt's beginnings, PREFIX_KEY_BYTES each; see ``core.routing.prefixes``."""
+    """Keys of its prompt's prefixes, PREFIX_KEY_BYTES each; see ``core.routing.prefixes``."""
     session: bytes = b""
     """Key of the session that its client names, SESSION_KEY_BYTES; empty for none."""
     ignore_constraints: bool = msgspec.field(default=True, name="force")
@@ -92,7 +91,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
 
     @property
     def prefix_keys(self) -> tuple[int, ...]:
-        """Return the keys; none if there are more than a prompt has, or of another size."""
+        """Return the keys; none if their number or size is invalid."""
         size = PREFIX_KEY_BYTES
         if len(self.prefix) % size or len(self.prefix) > size * len(BOUNDARIES):
             return ()
@@ -101,14 +100,14 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
 
     @property
     def _session_key(self) -> int | None:
-        """Return the key; None if it has another size."""
+        """Return the key; None if its size is invalid."""
         known = len(self.session) == SESSION_KEY_BYTES
         return int.from_bytes(self.session) if known else None
 
     def to_route_request(self, now: float, exclude: Collection[str] = ()) -> RouteRequest:
         """Return the request as routing sees it, on the clock that reads ``now``.
 
-        exclude: more instances that must not get it.
+        exclude: further instances that must not get it.
         """
         sizes = (self.num_prompt_tokens, self.max_new_tokens)
         return RouteRequest(
@@ -128,31 +127,28 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """An ingress reports that an attempt will not reach its instance, or that its trial is over."""
+    """Notice that an attempt will not reach its instance, or that its trial is over."""
 
     route_id: str
     explained: tuple[InstanceRun, ...] = ()
-    """Runs of instances that broke because of the request."""
+    """Failures of instances that this request caused."""
 
 
 class RouteReply(msgspec.Struct, frozen=True, tag="reply"):
-    """A cell answers a query."""
-
     route_id: str
     instance: str | None
-    """Name of the instance; None if the cell has none to offer (or none that meets the
-    constraints)."""
+    """None if the cell has no instance, or none that meets the constraints."""
     waiting_prefill_s: float
-    """Predicted prefill time of the cell's waiting requests, this one included, seconds."""
+    """Predicted prefill time of the cell's waiting requests, including this one, seconds."""
     address: str = ""
     reason: str = ""
     incarnation: int = 0
     queue_wait_s: float | None = None
-    """Wait in the cell's queue, this request included, seconds."""
+    """Wait in the cell's queue, including this request, seconds."""
 
 
-class Member(msgspec.Struct, frozen=True):
-    """An instance is a member of a cell."""
+class CellMember(msgspec.Struct, frozen=True):
+    """An instance as its cell describes it to ingresses."""
 
     name: str
     address: str
@@ -167,48 +163,47 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class CellSummary(msgspec.Struct, frozen=True, tag="summary"):
-    """A cell scheduler reports its state to its ingresses, on change and once a second."""
+    """State of a cell, sent to its ingresses on change and once a second."""
 
     cell: CellView
-    members: tuple[Member, ...] = ()
+    members: tuple[CellMember, ...] = ()
     late: bool = False
     """Whether every queue of the cell is past its TTFT target."""
     utilization: float = msgspec.field(default=0.0, name="busy")
-    """Recent share of its instances' time in which they had work (``busy`` on the wire)."""
+    """Recent share of its instances' time spent with work (``busy`` on the wire)."""
     ingresses: tuple[str, ...] = ()
     explained: tuple[InstanceRun, ...] = ()
-    """Runs of instances that broke because of one known request."""
+    """Failures of instances that one known request caused."""
     queue_wait_s: float | None = None
-    """Predicted seconds until the waiting requests have begun; None without an instance that takes
-    requests."""
+    """Predicted time until all waiting requests have started, seconds; None without instances."""
     least_waits: LeastWaits = ()
-    """Waits of a request that comes now; empty without an instance."""
+    """Waits of a request that arrives now; empty without an instance."""
 
 
 class PrefixesMoved(msgspec.Struct, frozen=True, tag="prefixes_moved"):
-    """A cell tells its ingresses which beginnings of prompts came with an instance, or left with
-    one."""
+    """Notice to ingresses that an instance brought or took away cached prefixes."""
 
     came: bool
     prefixes: Any
-    """Beginnings, as ``api.held_prefixes`` packs them."""
+    """Packed by ``api.held_prefixes``."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """An ingress introduces itself with the address of its own metrics for its peers."""
+    """First message of an ingress to a cell."""
 
     address: str
+    """Address at which other ingresses read its metrics."""
 
 
 class CommandOrder(msgspec.Struct, frozen=True):
-    """An order goes to an instance's engine: see ``engine.engine.Engine.command``."""
+    """Order to an instance's engine: see ``engine.engine.Engine.command``."""
 
     verb: str
     argument: str | bool | None = None
 
 
 class LatencyAnswer(msgspec.Struct, frozen=True):
-    """An instance describes its latency model and its batches."""
+    """Latency model of an instance, and the limits of its batches."""
 
     model: ModelShape
     device: DeviceShape
@@ -218,8 +213,7 @@ class LatencyAnswer(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """An ingress reports how many requests it refused without a routing query, since its last
-    report. It reports to one cell alone."""
+    """Requests that an ingress refused without a routing query, reported to one cell only."""
 
     by_reason: dict[str, int]
 
@@ -235,10 +229,10 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 class _Decoder(Generic[_T]):
-    """The decoder reads the messages of one direction.
+    """Decoder of the messages of one direction.
 
-    The other end may have another version: unknown fields are ignored, missing ones have defaults,
-    and so have unknown values of enums.
+    The other end may have another version: unknown fields are ignored, and missing ones and unknown
+        enum values have defaults.
     """
 
     def __init__(self, *kinds: type[msgspec.Struct]) -> None:
@@ -260,15 +254,14 @@ decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary, PrefixesMoved).
 
 
 ADMIN_PREFIX = "/admin/v1"
-"""Prefix of every path of the admin API."""
 
 
 class AdoptOrder(msgspec.Struct, frozen=True):
-    """Order to adopt a signed handle, and the answer to a release."""
+    """Order to adopt a signed handle, and the response to a release."""
 
     handle: str
     prefixes: Any = ""
-    """Beginnings of prompts that the instance has, as ``api.held_prefixes`` packs them."""
+    """The instance's prefixes, packed by ``api.held_prefixes``."""
 
 
 class ReleaseOrder(msgspec.Struct, frozen=True):
@@ -276,7 +269,8 @@ class ReleaseOrder(msgspec.Struct, frozen=True):
 
 
 class PoolOrder(msgspec.Struct, frozen=True):
-    """A pool is set to a known value, since ``Pool`` reads unknown ones as LP."""
+    """Order to change an instance's pool; ``Pool`` reads unknown pools as LP, so they are
+    refused."""
 
     name: str
     pool: str
@@ -292,7 +286,7 @@ class DrainOrder(msgspec.Struct, frozen=True):
 
 
 class MigrateOrder(msgspec.Struct, frozen=True):
-    """An instance moves from cell ``source`` to cell ``target``."""
+    """Order to move an instance from cell ``source`` to cell ``target``."""
 
     instance: str
     source: str
@@ -300,12 +294,10 @@ class MigrateOrder(msgspec.Struct, frozen=True):
 
 
 IDENTITY_PATH = "/macroserve/identity"
-"""Path at which an instance answers with its InstanceIdentity."""
+"""Path of an instance's InstanceIdentity."""
 
 
 class InstanceReport(msgspec.Struct, frozen=True):
-    """A cell reports on one instance."""
-
     name: str
     pool: Pool
     address: str
@@ -315,11 +307,11 @@ class InstanceReport(msgspec.Struct, frozen=True):
     in_flight: int
     draining: bool = False
     hybrid_cache: str = ""
-    """State of the cache of hidden states, with the reason; its handle has the same."""
+    """As in its handle."""
     prefix_caching: str = ""
-    """State of the prefix cache, with the reason; its handle has the same."""
+    """As in its handle."""
     start: InstanceStart | None = None
-    """Measures of its start; its handle has the same."""
+    """As in its handle."""
 
     @property
     def heard(self) -> bool:
@@ -333,7 +325,7 @@ class InstanceReport(msgspec.Struct, frozen=True):
 
 
 class CellReport(msgspec.Struct, frozen=True):
-    """A cell reports on its requests and instances; ``recent_*`` cover the last minute."""
+    """Requests and instances of a cell; ``recent_*`` cover the last minute."""
 
     cell: CellView
     instances: tuple[InstanceReport, ...]
@@ -346,27 +338,24 @@ class CellReport(msgspec.Struct, frozen=True):
     recent_decodes: int = 0
     recent_decoded_tokens: int = 0
     recent_by_class: dict[str, Ended] = {}
-    """Requests that ended, of all SLO classes but the default one."""
+    """Finished requests of all SLO classes other than the default."""
     recent_refused: dict[str, int] = {}
-    """Routing queries for which the cell had no instance, by ``RouteDecision.refusal``, and the
-    requests that ingresses refused, as one of them told this cell."""
+    """Refusals by ``RouteDecision.refusal``: the cell's and those that ingresses reported."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report has all cells that answered, by name."""
+    """Reports of all cells that answered, by name."""
 
     cells: tuple[CellReport, ...]
 
 
 class HeadReport(Report, frozen=True):
-    """A head reports on its cells."""
-
     running: frozenset[str]
-    """Cells that have a scheduler, whether it answered or not."""
+    """Cells that have a scheduler, whether or not it answered."""
 
 
 class InstanceIdentity(msgspec.Struct, frozen=True):
-    """An instance tells its signed handle and the cell that it belongs to."""
+    """An instance's signed handle and the cell that it belongs to."""
 
     name: str
     handle: str

@@ -1,4 +1,4 @@
-"""Instances may share a cache of weights and compiled code, so that later ones start sooner."""
+"""``spec.model.cache``: weights and compiled code shared by instances, for quicker starts."""
 
 from pathlib import PurePosixPath
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, DnsName
-from macroserve.api.part import Part
+from macroserve.api.part import ManifestPart
 
 HOST_PATH = "an absolute path without .. of a folder other than the root"
 MAX_PATH_CHARS = 4096
@@ -21,20 +21,19 @@ def _absolute(path: str) -> str:
     return path
 
 
-class ModelCache(Part):
-    """The cache is a volume of all instances' pods, on Kubernetes. Exactly one of ``claim``,
-    ``host_path`` and ``image`` is set."""
+class ModelCache(ManifestPart):
+    """A volume of all instances' pods, with one source: ``claim``, ``host_path`` or ``image``."""
 
     claim: DnsName | None = Field(default=None, description=DNS_NAME)
     """Name of a PersistentVolumeClaim in the MacroInstance's namespace."""
     host_path: Annotated[str, AfterValidator(_absolute)] | None = Field(
         default=None, description=HOST_PATH
     )
-    """Folder of each node."""
+    """Folder on each node."""
     image: Annotated[str, Field(min_length=1)] | None = Field(default=None, description=NOT_EMPTY)
-    """Image with a cache, which cannot be written."""
+    """Image with a cache, always read-only."""
     read_only: bool = Field(default=False, description="true or false")
-    """The flag lets instances use the volume as it is, without the hub."""
+    """Whether instances use the volume as it is, without the hub."""
 
     @property
     def writable(self) -> bool:
@@ -43,7 +42,7 @@ class ModelCache(Part):
 
 
 def with_one_source(cache: ModelCache | None) -> ModelCache | None:
-    """Return the cache. Raises ValueError if it has no source, or several."""
+    """Return the cache. Raises ValueError unless it has exactly one source."""
     if cache and [cache.claim, cache.host_path, cache.image].count(None) != 2:
         raise ValueError
     return cache

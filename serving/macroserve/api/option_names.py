@@ -1,7 +1,7 @@
-"""vLLM's messages name its options by flags, which are replaced by the names in a manifest.
+"""Translation of the option names in vLLM's messages to names in a manifest.
 
-vLLM's errors tell users to pass flags to ``vllm serve``, which they do not run here. A test takes
-the flags from the error texts of the installed vLLM and checks that each of them has a place.
+vLLM's errors mention flags of ``vllm serve``, which users do not run here. A test checks that every
+flag in the installed vLLM's error texts has a translation.
 """
 
 import re
@@ -27,14 +27,14 @@ SENTENCES = {
         "renders prompts: the template is in spec.api.chatTemplate"
     ),
 }
-"""Texts of vLLM that other names do not make true, by a part of each, and their replacements."""
+"""Replacements of vLLM's texts, by a part of each, that need more than another option name."""
 
 _FLAG = re.compile(r"`?(?<![\w-])(--[a-z][a-z0-9]*(?:-[a-z0-9]+)*)`?")
 _TWICE = re.compile(r"(spec\.[\w.]+) and(?:/or)? \1(?![\w.])")
 
 
 def in_manifest_words(text: str) -> str:
-    """Return the text with fields of the manifest in place of vLLM's flags. Other flags stay."""
+    """Return the text with manifest fields in place of known vLLM flags."""
     for part, instead in SENTENCES.items():
         if part in text:
             return instead
@@ -45,8 +45,7 @@ def in_manifest_words(text: str) -> str:
 
 
 def place_of(flag: str) -> str | None:
-    """Return the field that sets a flag of vLLM, or the flag and why it cannot be set; None for a
-    flag that vLLM does not have."""
+    """Return the field that sets a vLLM flag, or why it cannot be set; None for unknown flags."""
     name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
     if name in api_options.ApiOptions.model_fields:
         return f"spec.api.{to_camel(name)}"

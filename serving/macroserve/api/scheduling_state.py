@@ -1,5 +1,4 @@
-"""The state of instances and cells, from their reports, for ``kubectl describe`` and ``macroserve
-status``."""
+"""State of instances and cells, for ``kubectl describe`` and ``macroserve status``."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ class Share(NamedTuple):
 
 
 class StepTimes(NamedTuple):
-    """Means over the same last steps, seconds."""
+    """Mean times of the same recent steps, seconds."""
 
     measured_s: float
     predicted_s: float
@@ -27,74 +26,61 @@ class StepTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InstanceState:
-    """The state of one instance, by its last report. Times include the age of the report.
-
-    Attributes:
-        phase: None before its first report.
-        phase_s: time since the phase began, seconds; None if unknown.
-        num_waiting: waiting requests, those on their way to it included.
-        oldest_wait_s: wait of the oldest request without a first token, seconds; None without one.
-        slack_p10_s: tenth percentile of the decoding requests' saved TPOT, seconds; None if none
-            saves any yet.
-        kv_used: reserved blocks of its KV cache.
-        hidden_used: blocks of it that hold hidden states.
-        hits: prompt tokens that its prefix cache had, since it began.
-        steps: None before the first step.
-    """
+    """State of an instance by its last report; times include the report's age."""
 
     name: str
     cell: str
     pool: Pool
     phase: Phase | None
+    """None before the first report."""
     phase_s: float | None
+    """Time since the phase began, seconds."""
     draining: bool
     num_running: int
     num_waiting: int
+    """Includes requests on their way to the instance."""
     oldest_wait_s: float | None
+    """Longest wait of a request without a first token, seconds; None without such a request."""
     slack_p10_s: float | None
+    """Tenth percentile of the decoding requests' saved TPOT, seconds; None if none has any yet."""
     kv_used: Share
+    """Reserved blocks of the KV cache."""
     hidden_used: Share
+    """Blocks of the KV cache that hold hidden states."""
     hits: Share
+    """Prompt tokens found in the prefix cache since the start."""
     attained: Share
     steps: StepTimes | None
+    """None before the first step."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """The state of one cell, by the last reports of its instances.
-
-    Attributes:
-        instances: in the order of their numbers.
-        num_in_phase: instances in each phase, the most frequent first.
-        oldest_wait_s: wait of the oldest request without a first token, seconds; None without one.
-        slack_p10_s: lowest of its instances' tenth percentiles of saved TPOT, seconds; None without
-            any.
-        kv_used: reserved blocks of its instances' KV caches, those of requests on their way
-            included.
-        hidden_used: blocks of them that hold hidden states.
-        hits: prompt tokens of the last minute that prefix caches had.
-        steps: means over its instances; None before the first step.
-    """
+    """State of a cell by the last reports of its instances, with fields as in InstanceState."""
 
     name: str
     instances: tuple[InstanceState, ...]
+    """Sorted by number."""
     num_in_phase: dict[Phase, int]
     oldest_wait_s: float | None
     slack_p10_s: float | None
+    """Lowest of the instances' tenth percentiles, seconds."""
     kv_used: Share
+    """Includes blocks for requests on their way."""
     hidden_used: Share
     hits: Share
+    """Prompt tokens of the last minute found in prefix caches."""
     steps: StepTimes | None
+    """Means over the instances; None before the first step."""
 
 
 def cell_states(reports: Iterable[CellReport]) -> tuple[CellState, ...]:
-    """Return the states of the cells, in the order of their numbers."""
+    """Return the states of the cells, sorted by number."""
     return tuple(sorted(map(_cell_state, reports), key=lambda cell: by_number(cell.name)))
 
 
 def recent_refusals(reports: Iterable[CellReport]) -> tuple[tuple[str, int], ...]:
-    """Return why requests were refused in the last minute, and how often, the most frequent reason
-    first: see ``CellReport.recent_refused``."""
+    """Return the refusals of the last minute by reason, the most frequent first."""
     refused = Counter[str]()
     for report in reports:
         refused.update(report.recent_refused)

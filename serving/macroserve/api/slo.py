@@ -1,11 +1,11 @@
-"""``spec.slo`` sets the latency targets of requests, of all or by class."""
+"""``spec.slo``: latency targets of requests, in general or by class."""
 
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from macroserve.api.api_options import Seconds
-from macroserve.api.part import Part
+from macroserve.api.part import ManifestPart
 from macroserve.api.validation_errors import must_be, shown
 from macroserve.core.request import DEFAULT_CLASS, Slo
 from macroserve.core.slo_class import SloClass
@@ -14,20 +14,20 @@ ABOVE_ZERO = "a duration above zero such as 5s, 100ms or 1m30s"
 SHARE = "a number above 0 and below 1"
 CLASS_NAME = f"a DNS label of up to 32 of a-z, 0-9 and -, other than {DEFAULT_CLASS}"
 MAX_CLASSES = 16
-"""Most classes of one deployment: each has time series of its own."""
+"""Most classes of a deployment; each adds time series."""
 
 Target = Annotated[Seconds, Field(gt=0, description=ABOVE_ZERO)]
 
 
-class Targets(Part):
-    """Targets limit the latency of a request."""
+class Targets(ManifestPart):
+    """Latency targets of a request."""
 
     ttft_s: Target = Field(alias="ttft")
-    """Time to first token, seconds."""
+    """Time to first token."""
     tpot_s: Target = Field(alias="tpot")
-    """Mean time per output token after the first, seconds."""
+    """Mean time per output token after the first."""
     tbt_s: Target | None = Field(default=None, alias="tbt", description=ABOVE_ZERO)
-    """Time between two tokens that 99 % of the gaps in a response keep, seconds."""
+    """Time between two tokens that 99 % of the gaps in a response keep."""
 
     @property
     def slo(self) -> Slo:
@@ -35,17 +35,17 @@ class Targets(Part):
 
 
 class SloClassTargets(Targets):
-    """The requests of an SLO class have targets of their own."""
+    """Latency targets of the requests of an SLO class."""
 
     name: str = Field(pattern="^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$", description=CLASS_NAME)
     attainment: float | None = Field(default=None, gt=0, lt=1, description=SHARE)
     """Share of its requests that should meet all targets; that of all requests by default."""
     share: float | None = Field(default=None, gt=0, lt=1, description=SHARE)
-    """Share of all requests that is expected to be of the class, for ``plan`` and ``simulate``."""
+    """Expected share of all requests, for ``plan`` and ``simulate``."""
     models: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list, description="a list of names"
     )
-    """Names of the model by which a request belongs to the class."""
+    """Model names by which a request belongs to the class."""
 
     @field_validator("name")
     @classmethod
@@ -56,19 +56,17 @@ class SloClassTargets(Targets):
 
 
 class SloTargets(Targets):
-    """SLO targets are the latency targets of a request, and the share of requests that should meet
-    all of them."""
+    """Latency targets, and the share of requests that should meet them."""
 
     attainment: float = Field(default=0.9, gt=0, lt=1, description=SHARE)
-    """Share of requests that should meet all targets."""
     classes: list[SloClassTargets] = Field(
         default_factory=list,
         max_length=MAX_CLASSES,
         description=f"a list of at most {MAX_CLASSES} SLO classes",
     )
-    """Classes with targets of their own, besides the default one with the targets above."""
+    """Classes other than the default, which has the targets above."""
     allow_request_targets: bool = Field(default=False, description="true or false")
-    """The flag lets a request bring targets of its own."""
+    """Whether a request may set its own targets."""
 
     @field_validator("classes")
     @classmethod
@@ -84,7 +82,7 @@ class SloTargets(Targets):
         return classes
 
     def slo_classes(self) -> tuple[SloClass, ...]:
-        """Return the classes besides the default one."""
+        """Return the classes other than the default."""
         return tuple(
             SloClass(
                 name=each.name,

@@ -1,8 +1,8 @@
-"""OpenAI streams use this part of server-sent events."""
+"""Server-sent events, as far as OpenAI streams use them."""
 
 
 class SseParser:
-    """The parser splits a byte stream into the ``data`` payloads of its events.
+    """A splitter of a byte stream into the ``data`` payloads of its events.
 
     Fields other than ``data`` and comments (keep-alives) are dropped; lines end in LF or CRLF.
     Source: WHATWG HTML, section 9.2.6.
@@ -10,12 +10,12 @@ class SseParser:
 
     def __init__(self) -> None:
         self._line = b""
-        """The beginning of a line whose end has not come yet."""
+        """Incomplete last line."""
         self._data: list[bytes] = []
-        """The ``data`` lines of an event whose end has not come yet."""
+        """``data`` lines of the incomplete last event."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the payloads of the events that end in ``chunk``, wherever the stream was cut."""
+        """Return the payloads of the events that end in ``chunk``, however the stream is cut."""
         *lines, self._line = (self._line + chunk).split(b"\n")
         payloads = []
         for line in lines:

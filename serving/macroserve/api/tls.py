@@ -1,4 +1,4 @@
-"""Servers, callers and the signer of a deployment agree on these TLS settings."""
+"""TLS settings on which servers, callers and the signer of a deployment agree."""
 
 import ssl
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"
 
 
 def tls_name(namespace: str, macroinstance: str) -> str:
-    """Return the one server name of all components of a MacroInstance, which is not in DNS.
+    """Return the server name of all components of a MacroInstance, which is not in DNS.
 
-    Addresses change with the pods, so callers ask for this name at every address.
+    Addresses change with the pods, so callers expect this name at every address.
     """
     return f"{macroinstance}.{namespace}.macroserve.internal"
 
 
 @dataclass(frozen=True, slots=True)
 class TlsPeer:
-    """A peer's certificate must have this name and be signed by the authority of this context."""
+    """The name and the authority that a peer's certificate must have."""
 
     name: str
     context: ssl.SSLContext
 
 
 def client_context() -> ssl.SSLContext:
-    """Return a context for clients. It trusts no peer until an authority is loaded."""
+    """Return a client context, which trusts no peer until an authority is loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # An authority signed by another one is trusted as well.
+    # Trust an authority that is itself signed by another one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

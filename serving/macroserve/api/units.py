@@ -1,4 +1,4 @@
-"""Durations and memory sizes are written with units, by users and for them."""
+"""Durations and memory sizes with units, as users write and read them."""
 
 import math
 import re
@@ -11,8 +11,7 @@ _SIZE = re.compile(r"([0-9]{1,12})([KMGT]iB)")
 
 
 def parse_seconds(text: str) -> float:
-    """Return ``1m30s`` as 90.0, ``100ms`` as 0.1. Raises ValueError for other than a finite
-    duration."""
+    """Return ``1m30s`` as 90.0. Raises ValueError for anything but a finite duration."""
     parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
     seconds = sum(float(number) * _SECONDS_PER[unit] for number, unit in parts)
     if not parts or not math.isfinite(seconds):
@@ -21,8 +20,10 @@ def parse_seconds(text: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration with two digits, such as ``21ms``, ``1.5s`` or ``-12s``. A finite number of
-    seconds is a duration that ``parse_seconds`` reads, unless it is negative."""
+    """Return a duration with two digits, such as ``21ms``, ``1.5s`` or ``-12s``.
+
+    ``parse_seconds`` reads the text unless it is negative or infinite.
+    """
     rounded = float(f"{seconds:.2g}")
     if 0 < abs(rounded) < 1:
         return f"{float(f'{1e3 * rounded:.2g}'):.15g}ms"
@@ -30,7 +31,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Return ``256MiB`` as 268435456. Raises ValueError for other than a memory size."""
+    """Return ``256MiB`` as 268435456. Raises ValueError for anything but a memory size."""
     match = _SIZE.fullmatch(text)
     if not match:
         raise ValueError(f"{text!r} is not a memory size such as 256MiB or 2GiB")

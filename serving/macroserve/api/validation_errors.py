@@ -1,6 +1,6 @@
-"""Validation errors become sentences: the field, the given value, and the valid values.
+"""Validation errors as sentences: the field, the given value, and the valid values.
 
-A field's description ends the sentence "... must be ...", a model's field names end it themselves.
+A field's description ends the sentence "... must be ..."; a model's sentence lists its fields.
 """
 
 import re
@@ -16,12 +16,12 @@ _RULE = "rule"
 
 
 def must_be(allowed: str) -> PydanticCustomError:
-    """Return an error with the valid values of a field, if they depend on other fields."""
+    """Return an error with a field's valid values, for those that depend on other fields."""
     return PydanticCustomError(_RULE, "{allowed}", {"allowed": allowed})
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a phrase that names the known name closest to ``name``, if one is close."""
+    """Return " (did you mean ...?)" with the known name closest to ``name``, or ""."""
     found = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean {found[0]}?)" if found else ""
 
@@ -60,11 +60,10 @@ def _sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
 def _schema_at(
     loc: tuple[int | str, ...], root: type[BaseModel]
 ) -> tuple[type[BaseModel], FieldInfo | None]:
-    """Return the field at ``loc`` (None if there is none) and the innermost model on the way to
-    it."""
+    """Return the field at ``loc`` (None if unknown) and the innermost model on the way to it."""
     model, field = root, FieldInfo()
     for key in loc:
-        if isinstance(key, int):  # an item has the fields of its list's model
+        if isinstance(key, int):  # items have the fields of their list's model
             continue
         field = next((f for f in model.model_fields.values() if f.alias == key), None)
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()

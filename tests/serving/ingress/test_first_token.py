@@ -6,12 +6,12 @@ from typing import Any, cast
 
 from support.fake_instances import FakeDirectory
 
-from macroserve.api.messages import Member
+from macroserve.api.messages import CellMember
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import Choice, Put, RefusedError, TokenRequest
 from macroserve.serving.ingress.first_token import first_token
 
-MEMBER = Member("a", "http://127.0.0.1:1", Pool.LP, 1)
+MEMBER = CellMember("a", "http://127.0.0.1:1", Pool.LP, 1)
 
 
 class Directory(FakeDirectory):

@@ -225,7 +225,7 @@ class CellScheduler:
 
     def summary(self, ingresses: Iterable[str]) -> messages.CellSummary:
         members = tuple(
-            messages.Member(
+            messages.CellMember(
                 view.name,
                 self._connections[view.name].handle.address,
                 view.pool,

@@ -67,7 +67,7 @@ class CellDirectory:
         self._overall = OverallScheduler(strategy)
         self._address = address
         self._connections: dict[str, CellConnection] = {}
-        self._last_members: dict[str, tuple[messages.Member, ...]] = {}
+        self._last_members: dict[str, tuple[messages.CellMember, ...]] = {}
         self._explained: deque[InstanceRun] = deque(maxlen=MAX_EXPLAINED)
         self._draining: dict[InstanceRun, bool] = {}  # lost instances included
         self._changed = asyncio.Event()
@@ -101,7 +101,7 @@ class CellDirectory:
         ]
 
     @property
-    def members(self) -> dict[str, messages.Member]:
+    def members(self) -> dict[str, messages.CellMember]:
         """Return the instances of all cells by name, as last reported."""
         return {m.name: m for members in self._last_members.values() for m in members}
 
