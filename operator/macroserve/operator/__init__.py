@@ -1,4 +1,4 @@
-"""The operator turns a MacroInstance into pods and cells.
+"""Kubernetes operator that turns a MacroInstance into pods and cells.
 
-A reconcile of a MacroInstance reads from ``reconcile``: observe, plan (in ``core``), apply, report.
+Start reading at ``reconcile``: observe, plan (in ``core``), apply, report.
 """

@@ -46,7 +46,7 @@ class _Webhook(msgspec.Struct):
 
 
 def decode(body: bytes) -> tuple[Alert, ...]:
-    """Return the alerts of a webhook call. Raise ValueError if the body is none."""
+    """Return the alerts of a webhook call. Raise ValueError for another kind of body."""
     try:
         webhook = msgspec.json.decode(body, type=_Webhook)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -64,10 +64,10 @@ def _alert(alert: _Alert) -> Alert:
 class AlertServer:
     """Server for the alerts that Alertmanager sends.
 
-    token_file: file with the bearer token; read for every call, as the token may be replaced.
+    token_file: contains the bearer token; read on every call, because it may be replaced.
     leads: returns whether this replica leads.
     knows: returns whether a MacroInstance exists.
-    note: called with every alert that concerns an existing MacroInstance, or none in particular.
+    note: called with each alert about an existing MacroInstance or about none in particular.
     """
 
     def __init__(
@@ -86,8 +86,9 @@ class AlertServer:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self, port: int, host: str | None = None) -> int:
-        """Listen on all addresses, or on ``host``; return the port, which is a free one for 0.
-        Raise OSError if the port is not available.
+        """Listen on ``host`` (default: all addresses); return the port, a free one for 0.
+
+        Raises OSError if the port is not available.
         """
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()

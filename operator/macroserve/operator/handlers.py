@@ -1,7 +1,7 @@
-"""kopf calls these handlers: ``python -m kopf run -A -m macroserve.operator.handlers``.
+"""Handlers for kopf: ``python -m kopf run -A -m macroserve.operator.handlers``.
 
-kopf watches MacroInstances, serves the admission webhook and answers liveness probes. It keeps
-nothing in the cluster: no annotations, no finalizers, no peering.
+kopf watches MacroInstances, serves the admission webhook and answers liveness probes. It stores
+    nothing in the cluster: no annotations, no finalizers, no peering.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ from macroserve.operator.runtime import Runtime
 
 RESOURCE = (names.GROUP, names.VERSION, names.PLURAL)
 WATCH_S = 120
-"""After this a watch is renewed at the API server's side, a little later at ours."""
+"""The API server ends a watch after this time; the client gives up a little later."""
 SHUTDOWN_S = 25.0
-"""Below the default grace of a pod."""
+"""Less than the default grace period of a pod."""
 
 options = OperatorOptions.from_env()
 runtime = Runtime(options)
@@ -31,7 +31,7 @@ async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     logs.configure()
     settings.posting.enabled = False
     settings.peering.standalone = True
-    # Else kopf lists all CRDs and namespaces of the cluster, only to learn of ours.
+    # Otherwise kopf lists all CRDs and namespaces of the cluster only to find ours.
     settings.scanning.disabled = True
     settings.watching.server_timeout = WATCH_S
     settings.watching.client_timeout = WATCH_S + 10
@@ -62,7 +62,7 @@ async def probe(**_: Any) -> str:
 @kopf.on.event(*RESOURCE)
 async def changed(event: kopf.RawEvent, **_: Any) -> None:
     resource: dict[str, Any] = dict(event["object"])
-    # Nobody reads managed fields, most of what the API server says of a resource.
+    # Managed fields, most of a resource's size, are not used.
     resource["metadata"] = {**resource["metadata"]}
     resource["metadata"].pop("managedFields", None)
     (runtime.queue.gone if event["type"] == "DELETED" else runtime.queue.changed)(resource)
@@ -77,7 +77,7 @@ async def validate(
 ) -> None:
     before: Object | None = old
     if subresource == "scale" and new is not None:
-        # The API server sends two Scale objects, which say nothing of the rest.
+        # The API server sends two Scale objects without the rest of the spec.
         before = runtime.queue.resource(Key.of(new))
     if problems := admission.review(operation, before, new, subresource or "", options.pod_policy):
         raise kopf.AdmissionError(" ".join(problems), code=422)

@@ -13,7 +13,7 @@ _QUIET = ("aiohttp.access", "kopf.activities.probe", "kopf.objects")
 
 
 def configure() -> None:
-    """Give the lines of kopf's handlers the form that the other components use."""
+    """Format the lines of kopf's handlers like those of the other components."""
     lines = formatter(readable=sys.stderr.isatty())
     for handler in logging.getLogger().handlers:
         handler.setFormatter(lines)
@@ -22,5 +22,4 @@ def configure() -> None:
 
 
 def about(key: Key, name: str) -> structlog.stdlib.BoundLogger:
-    """Return the logger of that name for events about one MacroInstance."""
     return get_logger(name).bind(namespace=key.namespace, macroinstance=key.name)

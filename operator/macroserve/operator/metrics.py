@@ -1,4 +1,4 @@
-"""The operator exports these metrics about itself."""
+"""Metrics of the operator about itself."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -1,4 +1,4 @@
-"""The operator reads its options from the environment, which the chart sets."""
+"""Options of the operator, read from the environment, which the chart sets."""
 
 import os
 import socket
@@ -13,40 +13,31 @@ from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """The options of one replica of the operator.
-
-    Attributes:
-        engine_image: Image of all pods that the operator creates.
-        identity: Unique name of this replica.
-        namespace: Namespace of the leader's Lease.
-        webhook_cert_dir: Folder with ``tls.crt`` and ``tls.key``; without it no webhook is
-            served.
-        alert_token_file: File with the token for alerts; without it no alerts are accepted.
-        namespaces: Namespaces that the operator reconciles; empty means all.
-        pod_policy: What pod templates may set.
-        served_network: Who may reach served pods.
-        served_tls: Whether served pods use TLS.
-    """
+    """Options of one replica of the operator."""
 
     engine_image: str
+    """Image of all pods that the operator creates."""
     engine_image_pull_policy: str
     identity: str
+    """Unique name of this replica."""
     namespace: str
+    """Namespace of the leader's Lease."""
     webhook_cert_dir: Path | None = None
+    """Folder with ``tls.crt`` and ``tls.key``; without it no webhook is served."""
     alert_token_file: Path | None = None
+    """File with the token for alerts; without it no alerts are accepted."""
     metrics_port: int = 9090
     alerts_port: int = 9095
     webhook_port: int = 9443
     namespaces: tuple[str, ...] = ()
+    """Namespaces that the operator reconciles; empty means all."""
     pod_policy: PodPolicy = RESTRICTED
     served_network: ServedNetwork = DEFAULT
     served_tls: ServedTls = PLAIN
 
     @staticmethod
     def from_env(env: Mapping[str, str] = os.environ) -> "OperatorOptions":
-        """Read the options. Raise ValueError if the engine's image is absent or a policy is not
-        valid.
-        """
+        """Read the options. Raise ValueError if the image is absent or an option is invalid."""
         image = env.get("MACROSERVE_ENGINE_IMAGE", "")
         if not image:
             raise ValueError("MACROSERVE_ENGINE_IMAGE must name the image of the engines' pods")
@@ -68,7 +59,7 @@ class OperatorOptions:
 
 
 def namespaces(env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the namespaces in which the operator has rights; an empty result means all."""
+    """Return the namespaces in which the operator has rights; empty means all."""
     return tuple(filter(None, env.get("MACROSERVE_NAMESPACES", "").split(",")))
 
 

@@ -1,4 +1,4 @@
-"""The runtime holds what one replica of the operator has open, and runs its work while it leads."""
+"""Resources that one replica of the operator holds open, and its work while it leads."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -33,16 +33,12 @@ from macroserve.operator.reconcile.queue import WorkQueue
 from macroserve.operator.reconcile.reconciler import OperatorContext, Reconciler
 
 KEEPALIVE_S = 60.0
-"""Time for which an idle connection to a head is kept: reconciles come sooner, and the head keeps
-it for longer."""
+"""Time for which idle connections to heads are kept, seconds: longer than the time between
+reconciles and shorter than the head's own."""
 
 
 class Runtime:
-    """The runtime runs from ``start`` to ``stop``, on one event loop.
-
-    Attributes:
-        queue: The MacroInstances that kopf reports, and their reconciles.
-    """
+    """Connections, watches and work queue from ``start`` to ``stop``, on one event loop."""
 
     def __init__(self, options: OperatorOptions) -> None:
         self._options = options
@@ -54,8 +50,9 @@ class Runtime:
         self.queue = WorkQueue(self._reconciler, self._forget)
 
     async def start(self) -> None:
-        """Open the connections and join the leader election. Raise ApiError, or RuntimeError if the
-        cluster lacks a kind.
+        """Open the connections and join the leader election.
+
+        Raises ApiError, or RuntimeError if the cluster lacks a kind.
         """
         options = self._options
         api = await self._open.enter_async_context(connected())
@@ -82,7 +79,7 @@ class Runtime:
         server, _ = start_http_server(options.metrics_port)
         self._open.callback(server.server_close)
         self._open.callback(server.shutdown)
-        # Its own way in, so that no number of other calls keeps it from renewing the Lease.
+        # A separate client, so that other calls cannot delay renewing the Lease.
         lease_api = await self._open.enter_async_context(connected())
         leader = Leader(lease_api, options.namespace, options.identity)
         self._task = asyncio.create_task(leader.run(self._lead), name="leader")
@@ -109,8 +106,9 @@ class Runtime:
             raise RuntimeError("The operator's work has ended.")
 
     async def _lead(self) -> None:
-        """Reconcile once every watch has listed its objects: objects that are not known would be
-        created again. Raise RuntimeError if some kind cannot be listed.
+        """Reconcile once every watch has listed its objects, so that none is created twice.
+
+        Raises RuntimeError if some kind cannot be listed.
         """
         context = self._context
         kinds = (

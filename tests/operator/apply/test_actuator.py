@@ -22,7 +22,7 @@ from macroserve.core.scaling.fleet import (
 )
 from macroserve.core.status import Pool
 from macroserve.operator.apply.actuator import DRAINED_GRACE_S, Actuator, Effect
-from macroserve.operator.apply.desired_objects import DesiredObjects
+from macroserve.operator.apply.owned_objects import DesiredObjects
 from macroserve.operator.apply.tokens import TokenSecret
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.client import ApiError

@@ -9,8 +9,8 @@ from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.render import instance
-from macroserve.operator.render.affinity import excluding
 from macroserve.operator.render.context import RenderContext
+from macroserve.operator.render.instance import excluding
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

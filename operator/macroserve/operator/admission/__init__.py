@@ -1,1 +1,1 @@
-"""The admission rules decide which specs and pod templates are accepted."""
+"""Rules that decide which specs and pod templates are accepted."""

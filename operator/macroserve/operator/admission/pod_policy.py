@@ -1,8 +1,8 @@
-"""The policy decides what a pod template may set: a pure decision table over the pod as rendered.
+"""Policy on pod templates: a pure decision table over the rendered pod.
 
-The rules are those of Kubernetes' Pod Security Standard "restricted", and what that standard leaves
-to other tools: service accounts, Secrets, the node, system priorities. Fields that are not listed
-here are refused, so that a new field of Kubernetes opens nothing.
+The rules are those of Kubernetes' Pod Security Standard "restricted", and others that it leaves
+out: service accounts, Secrets, the node, system priorities. Unlisted fields are refused, so a new
+field of Kubernetes opens nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _NO_TOKEN = {"automountServiceAccountToken": False}
 
 
 class Allowance(StrEnum):
-    """An allowance is a feature of pods that the policy may list in ``allow``."""
+    """A feature of pods that the policy may list in ``allow``."""
 
     PRIVILEGED = "privileged"
     PRIVILEGE_ESCALATION = "privilegeEscalation"
@@ -44,18 +44,15 @@ class Allowance(StrEnum):
 
 
 class PodPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The policy lists what templates may set beyond the restricted standard (``podPolicy`` of the
-    chart).
-
-    service_accounts: names whose identity and token a pod may have.
-    secrets: patterns (``*``) of names that a template may read.
-    capabilities: those that a container may add.
-    """
+    """Permissions of templates beyond the restricted standard (``podPolicy`` of the chart)."""
 
     allow: frozenset[Allowance] = frozenset()
     service_accounts: tuple[str, ...] = ()
+    """Names whose identity and token a pod may have."""
     secrets: tuple[str, ...] = ("hf*", "huggingface*", "hugging-face*")
+    """Patterns (``*``) of names that a template may read."""
     capabilities: tuple[str, ...] = ()
+    """Those that a container may add."""
 
     @staticmethod
     def from_json(text: str) -> "PodPolicy":
@@ -67,9 +64,7 @@ RESTRICTED = PodPolicy()
 
 
 def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...]:
-    """Return why pods of this template are refused: one sentence for each, with the path of the
-    field.
-    """
+    """Return one sentence, with the field's path, per reason to refuse pods of this template."""
     confined = {
         "spec": {
             **_NO_TOKEN,
@@ -81,7 +76,7 @@ def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...
 
 
 def cache_violations(cache: ModelCache | None, policy: PodPolicy) -> tuple[str, ...]:
-    """Return why a cache's volume is refused, as ``violations`` does a template's."""
+    """Return why the cache's volume is refused, in the form of ``violations``."""
     if cache is None or cache.host_path is None:
         return ()
     path, allowance = "spec.model.cache.hostPath", Allowance.HOST_PATH
@@ -90,8 +85,6 @@ def cache_violations(cache: ModelCache | None, policy: PodPolicy) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """The review collects the violations of one pod."""
-
     policy: PodPolicy
 
     def pod(self, pod: Mapping[str, Any]) -> Iterator[str]:
@@ -169,9 +162,9 @@ class _Review:
     def _profiles(
         self, context: Mapping[str, Any], path: str, is_needed: bool = False
     ) -> Iterator[str]:
-        """Check the security profiles of a pod or a container.
+        """Check the security profiles of a pod or container.
 
-        is_needed: whether a seccomp profile is required, which by default is Unconfined.
+        is_needed: whether a seccomp profile is required, because the default is Unconfined.
         """
         for field in ("seccompProfile", "appArmorProfile"):
             kind = _map(context.get(field)).get("type")
@@ -279,8 +272,7 @@ class _Review:
                 yield from self.refuse(f"{path}.{kind}", source, wanted, Allowance.OTHER_VOLUMES)
 
     def _secret(self, source: object, field: str, path: str) -> Iterator[str]:
-        """Refuse Secrets that are not listed, and always those that the operator makes for
-        MacroInstances, whatever these are named."""
+        """Refuse Secrets that are not listed, and always the operator's own Secrets."""
         if source is None:
             return
         name = str(_map(source).get(field) or "")
@@ -309,7 +301,7 @@ def _unknown(mapping: Mapping[str, Any], known: frozenset[str], path: str) -> It
 
 
 def _map(value: object) -> Mapping[str, Any]:
-    """Return the mapping; an empty one for a shape that the API server would refuse."""
+    """Return the mapping, or an empty one for a shape that the API server refuses."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -1,5 +1,5 @@
-"""Tables of the fields that a pod may set under Kubernetes' Pod Security Standard "restricted", and
-of those that Macroserve knows to be harmless or checks."""
+"""Fields that a pod may set: those of Kubernetes' Pod Security Standard "restricted", and others
+that are harmless or checked."""
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,8 +1,7 @@
-"""Admission decides which writes to a MacroInstance are accepted. It is pure; the webhook calls it
-before the API server stores anything.
+"""Pure rules of the webhook, which decide on writes to a MacroInstance before they are stored.
 
-The CRD's schema and its CEL rules have refused most of what is wrong by then. Here is what they
-cannot say, and all of it once more, for API servers that do not know such rules.
+They check what the CRD's schema and CEL rules cannot express, and repeat those rules for API
+servers without CEL.
 """
 
 import re
@@ -22,13 +21,13 @@ from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
 
 MAX_NAME_CHARS = 53
-"""So that ``NAME-instances`` is a DNS label, which the name of a Service is."""
+"""``NAME-instances`` names a Service, so it must be a DNS label."""
 
 GPU = "nvidia.com/gpu"
 
 FIXED = ("model.source", "engine.type")
-"""Fields of ``spec`` that never change: another model is another MacroInstance. What else changes
-reaches the instances, one after another where it is built into them."""
+"""Fields of ``spec`` that never change: another model needs another MacroInstance. Other changes
+reach the instances one after another, where needed by restarts."""
 
 
 def review(
@@ -38,20 +37,19 @@ def review(
     subresource: str,
     policy: PodPolicy = RESTRICTED,
 ) -> tuple[str, ...]:
-    """Return why the write is refused, one sentence for each reason; the write is accepted if there
-    is none.
+    """Return one sentence per reason to refuse the write; none if it is accepted.
 
     operation: CREATE, UPDATE or DELETE.
-    old, new: the MacroInstance before and after; for the subresource ``scale`` the MacroInstance as
-        it is and the desired ``Scale``.
-    policy: features that ``spec.template`` may ask for.
+    old, new: the MacroInstance before and after; for the subresource ``scale`` the current
+        MacroInstance and the desired ``Scale``.
+    policy: features that ``spec.template`` may use.
     """
     if new is None or operation == "DELETE" or subresource not in ("", "scale"):
         return ()
     if subresource == "scale":
         return tuple(_scale(old, new)) if old else ()
     if old and (new["metadata"].get("deletionTimestamp") or new.get("spec") == old.get("spec")):
-        # Labels, finalizers: nothing may keep an earlier version's objects from being deleted.
+        # Accept changes of labels and finalizers: an earlier version's objects must stay deletable.
         return ()
     try:
         admitted(new, policy)
@@ -61,8 +59,9 @@ def review(
 
 
 def admitted(resource: Object, policy: PodPolicy) -> Manifest:
-    """Return the manifest of a MacroInstance whose pods may be created. Raise ManifestError
-    otherwise.
+    """Return the manifest of a MacroInstance whose pods may be created.
+
+    Raises ManifestError with all problems.
     """
     manifest = manifest_of(resource)
     template, cache = manifest.spec.template or {}, manifest.spec.model.cache
@@ -74,7 +73,7 @@ def admitted(resource: Object, policy: PodPolicy) -> Manifest:
 def manifest_of(resource: Object) -> Manifest:
     """Return the manifest of a MacroInstance as stored in the API server.
 
-    Raises ManifestError with all problems, also of what cannot run on Kubernetes.
+    Raises ManifestError with all problems, including what cannot run on Kubernetes.
     """
     manifest = parse({field: value for field, value in resource.items() if field != "status"})
     if problems := tuple(_impossible(manifest)):
@@ -105,7 +104,7 @@ def _impossible(manifest: Manifest) -> Iterator[str]:
 
 
 def _gpus(template: Object) -> int | None:
-    """Return the number of GPUs of an instance, or None if the template does not give a number."""
+    """Return the number of GPUs of an instance, or None if the template has no number."""
     containers = (template.get("spec") or {}).get("containers") or ()
     for container in containers:
         if isinstance(container, Mapping) and container.get("name") == names.CONTAINER:

@@ -1,1 +1,1 @@
-"""Carry out actions, and keep the objects that a MacroInstance owns."""
+"""Actions on pods and cells, and the objects that a MacroInstance owns."""

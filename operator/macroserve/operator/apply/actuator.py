@@ -1,7 +1,7 @@
-"""The actuator carries out the actions of a fleet's plan on pods and cells.
+"""Executor of a plan's actions on pods and cells.
 
-Each action may be repeated. One that fails is tried again in the next reconcile, and holds up only
-the actions that need it: the same instance's, and the end of cells that an instance was to leave.
+Actions are idempotent. A failed one is retried in the next reconcile and blocks only dependent
+    actions: those on the same instance, and the deletion of cells that an instance was to leave.
 """
 
 import contextlib
@@ -46,29 +46,24 @@ from macroserve.operator.render.context import RenderContext
 from macroserve.operator.render.instance import instance_pod
 
 DRAINED_GRACE_S = 30
-"""Grace period of a pod that has drained, or has used up its budget. Others have their own."""
+"""Grace period of a pod that has drained or used up its budget. Others keep their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect lists the actions that were carried out (`done`), and why the others were not
-    (`problems`).
-    """
+    """Actions that were carried out, and why the others were not."""
 
     done: tuple[Action, ...]
     problems: tuple[Problem, ...]
 
 
 class _TakenError(Exception):
-    """The name of the pod is taken by an object of another owner."""
+    """The pod's name is taken by another owner's object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """Apply the actions of one reconcile.
-
-    head: None while the head is unreachable; actions that need it raise AdminError.
-    """
+    """Executor of the actions of one reconcile."""
 
     api: Api
     http: aiohttp.ClientSession
@@ -76,11 +71,13 @@ class Actuator:
     observation: Observation
     tokens: TokenSecret
     head: AdminClient | None
+    """None while the head is unreachable; actions that need it raise AdminError."""
     tls: Tls | None = None
 
     async def carry_out(self, actions: Iterable[Action | RepairAction]) -> Effect:
-        """Carry out the actions in order. Raise ApiError if the API server does not answer or there
-        is a conflict.
+        """Carry out the actions in order.
+
+        Raises ApiError if the API server does not answer or reports a conflict.
         """
         done: list[Action] = []
         problems: list[Problem] = []
@@ -139,7 +136,7 @@ class Actuator:
         except ApiError as error:
             if not error.is_conflict:
                 raise
-            # Made by an earlier reconcile that has not seen it yet, or by somebody else.
+            # An earlier reconcile created it and has not seen it yet, or somebody else did.
             full_name = names.pod_name(self.render_context.name, name)
             found = await self.api.get(POD, self.render_context.namespace, full_name)
             if found and not is_owned(found, self.render_context.uid):
@@ -153,7 +150,7 @@ class Actuator:
         peer = self.tls.peer if self.tls else None
         found = await identity(self.http, control_url(pod), name, self.tokens.ring, peer)
         if found.name != name:
-            # An address may have passed to another pod before this one is known to be gone.
+            # The address may belong to another pod before this pod is known to be gone.
             raise AdminError(f"The address of {name} belongs to {found.name}.")
         await self._to_head().adopt(cell, found.handle)
 
@@ -167,9 +164,7 @@ class Actuator:
         await self._label(name, cell, pool)
 
     async def _drain(self, name: str, cell: str) -> None:
-        """Mark the pod, then order the drain. A marked pod's drain is ordered again until it is
-        complete.
-        """
+        """Mark the pod, then order the drain; the order is repeated until it completes."""
         pod = self._pod(name)
         found = located(self.observation, pod)
         status = found[1].status if found else None
@@ -189,14 +184,14 @@ class Actuator:
         pod = self._pod(name)
         found = located(self.observation, pod)
         if found and self.head:
-            # A cell that does not answer notices by itself that the instance is gone.
+            # A cell that does not answer notices the missing instance itself.
             with contextlib.suppress(AdminError):
                 await self.head.detach(found[0].cell.name, name)
         grace_s = DRAINED_GRACE_S if found and pod.draining_since else None
         await self.api.delete(POD, self.render_context.namespace, pod.name, grace_s)
 
     async def _label(self, name: str, cell: str, pool: Pool) -> None:
-        """Label the pod, for a container that restarts and for a head that lost its cells."""
+        """Label the pod, for restarts of its container and for a head that lost its cells."""
         await self._mark(name, {"labels": {names.CELL: cell, names.POOL: pool.value}})
 
     async def _mark(self, name: str, metadata: dict[str, dict[str, str]]) -> None:
@@ -213,7 +208,7 @@ class Actuator:
 
 
 def _subject(action: Action | RepairAction) -> str:
-    """Return the subject of an action: an instance, or the cell that the action adds or removes."""
+    """Return the instance of an action, or the cell that it adds or removes."""
     return action.cell if isinstance(action, DeployCell | DeleteCell) else action.instance
 
 

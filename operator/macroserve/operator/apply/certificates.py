@@ -1,8 +1,7 @@
-"""Decide when the certificate of a MacroInstance's parts, and the authority that signs it, are
-created and renewed.
+"""Renewal of the certificate of a MacroInstance's components and of its signing authority.
 
-Pods read the authority's certificate again within minutes of a change, some later than others. A
-new authority is therefore trusted first, beside the former one, and signs only when the next
+Pods reload the authority's certificate within minutes of a change, at different times. A new
+authority is therefore first trusted in addition to the former one, and signs only when the next
 certificate is due.
 """
 
@@ -19,19 +18,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from macroserve.api.tls import AUTHORITY, CERTIFICATE, KEY
 
 AUTHORITY_KEY = "ca.key"
-"""The key is in the Secret alone: pods do not see it."""
+"""This key is only in the Secret; pods do not mount it."""
 LIFETIME, RENEW_BEFORE = timedelta(days=90), timedelta(days=30)
 AUTHORITY_LIFETIME, AUTHORITY_RENEW_BEFORE = timedelta(days=3650), timedelta(days=365)
 TRUSTED_BEFORE_USE = timedelta(days=1)
-"""How long an authority is in the pods' files at least before it signs what they are shown."""
+"""Minimum time for which pods have an authority's certificate before it signs others."""
 BACKDATED = timedelta(hours=1)
-"""Nodes' clocks differ."""
+"""Margin for differences between the nodes' clocks."""
 
 
 @dataclass(frozen=True)
 class _SecretContent:
-    """Parsed content of the Secret."""
-
     authorities: Sequence[x509.Certificate]
     """Trusted authorities; the first one signs with ``authority_key``."""
     authority_key: ec.EllipticCurvePrivateKey
@@ -40,10 +37,12 @@ class _SecretContent:
 
 
 def certificates(data: Mapping[str, str], name: str, now: datetime) -> Mapping[str, str]:
-    """Return what a Secret with this data should hold for that name: the same while nothing is due.
+    """Return the content that a Secret with this data should have; ``data`` itself if nothing is
+    due.
 
-    A part that is missing, unreadable or inconsistent with the others is created again.
+    Parts that are missing, unreadable or inconsistent are created again.
 
+    name: server name of the certificate.
     now: wall clock, with a time zone.
     """
     held = _held(data)
@@ -60,9 +59,7 @@ def certificates(data: Mapping[str, str], name: str, now: datetime) -> Mapping[s
 
 
 def _held(data: Mapping[str, str]) -> _SecretContent | None:
-    """Return the parsed data, or None if an item is missing or a key does not match its
-    certificate.
-    """
+    """Return the parsed data, or None if it is incomplete or a key does not match."""
     try:
         held = _SecretContent(
             x509.load_pem_x509_certificates(data[AUTHORITY].encode()),
@@ -85,7 +82,7 @@ def _private(text: str) -> ec.EllipticCurvePrivateKey:
 
 
 def _fits(held: _SecretContent, name: str) -> bool:
-    """Return whether the certificate is for the name, and by an authority that is trusted."""
+    """Return whether a trusted authority signed the certificate, for this name."""
     try:
         names = held.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         is_named = names.value.get_values_for_type(x509.DNSName) == [name]
@@ -135,7 +132,7 @@ def _with_certificate(
 
 def _new_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    # Two authorities must not have one name: who verifies would try the wrong key.
+    # With equal names, a verifier could try the wrong authority's key.
     subject = _subject(f"macroserve {x509.random_serial_number():x}"[:64])
     certificate = (
         _builder(subject, subject, key, now, AUTHORITY_LIFETIME)

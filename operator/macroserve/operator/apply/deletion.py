@@ -1,8 +1,7 @@
-"""A MacroInstance is deleted in two phases: its accepted requests end first, then its objects are
-deleted.
+"""Deletion of a MacroInstance in two phases: its accepted requests end, then its objects go.
 
-The ingress goes before what it stands on, and has the time to finish what it has accepted. Then
-the other pods go, and what is left follows the MacroInstance, which owns it.
+The ingress is deleted first and has time to finish the accepted requests. Then the other pods are
+deleted; Kubernetes deletes the remaining objects with the MacroInstance, their owner.
 """
 
 from datetime import timedelta
@@ -22,13 +21,13 @@ from macroserve.operator.k8s.names import Key
 from macroserve.operator.render import ingress
 
 PATIENCE = timedelta(seconds=ingress.GRACE_S + 30)
-"""After this the rest goes too; a lost node would hold it for ever."""
+"""Wait for the ingress after which the rest goes as well; a lost node would block it forever."""
 
 
 async def finalize(api: Api, store: Store, resource: Object, waited: timedelta) -> bool:
     """Take one step of the deletion; return whether it is complete. Raise ApiError.
 
-    waited: since the first such step. Before it nobody told the ingress to end.
+    waited: time since the first step, which asks the ingress to end.
     """
     if not has_finalizer(resource):
         return True
@@ -52,15 +51,17 @@ async def _delete(api: Api, store: Store, key: Key, deployment: str) -> None:
 
 
 async def add_finalizer(api: Api, resource: Object) -> bool:
-    """Add the finalizer; return whether the resource still exists. Raise ApiError, a conflict if it
-    has changed.
+    """Add the finalizer; return whether the resource still exists.
+
+    Raises ApiError, a conflict if the resource has changed.
     """
     return await _set_finalizers(api, resource, [*_finalizers(resource), names.FINALIZER])
 
 
 async def remove_finalizer(api: Api, resource: Object) -> None:
-    """Remove the finalizer. Raise ApiError, a conflict if the resource has changed; an absent
-    resource is no error.
+    """Remove the finalizer, if the resource still exists.
+
+    Raises ApiError, a conflict if the resource has changed.
     """
     left = [finalizer for finalizer in _finalizers(resource) if finalizer != names.FINALIZER]
     if left != _finalizers(resource):

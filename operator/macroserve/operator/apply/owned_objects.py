@@ -1,10 +1,11 @@
-"""Create the objects of a MacroInstance and keep them as desired."""
+"""Objects of a MacroInstance, created and kept as desired."""
 
 from dataclasses import dataclass
 
 import msgspec
 
 from macroserve.operator import render
+from macroserve.operator.admission.spec import admitted
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.cache import Store, fingerprint
 from macroserve.operator.k8s.client import Api, ApiError
@@ -12,28 +13,26 @@ from macroserve.operator.k8s.kinds import Kind, Object, annotations, is_owned
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Problem
 from macroserve.operator.observe.problems import refusal
+from macroserve.operator.options import OperatorOptions
 from macroserve.operator.render import instance
 from macroserve.operator.render.context import RenderContext, digest
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnedObject:
-    """Desired state of an owned object."""
-
     kind: Kind
     name: str
     applied: str
-    """Value of the annotation of that name once the object has its desired state."""
+    """Value of the annotation APPLIED once the object is as desired."""
     document: bytes
     """The object as JSON, which takes a fraction of the memory of nested mappings."""
 
 
 class OwnedObjects:
-    """The objects of one generation of a MacroInstance. If all are as desired, `ensure` sends no
-    call to the API server.
+    """The objects of one generation; `ensure` calls the API server only if one differs.
 
-    A child that somebody changes is put right again; that it was changed is seen by a fingerprint
-    of it, which a new operator takes as it finds it.
+    Changes by others are detected by an object's fingerprint and reverted; a new operator accepts
+    the objects as it finds them.
     """
 
     def __init__(self, context: RenderContext, budget: Kind) -> None:
@@ -45,10 +44,11 @@ class OwnedObjects:
     async def ensure(
         self, api: Api, store: Store, key: Key, num_instances: int
     ) -> tuple[Problem, ...]:
-        """Apply the objects that differ; return why some could not be created. Raise ApiError where
-        a retry may help.
+        """Apply the objects that differ; return why some could not be created.
 
-        num_instances: how many there should be.
+        Raises ApiError if a retry may help.
+
+        num_instances: desired number of instances.
         """
         problems = []
         budget = instance.disruption_budget(self._context, num_instances)
@@ -78,10 +78,35 @@ class OwnedObjects:
         return self._fingerprints.setdefault((child.kind, child.name), present) == present
 
 
-def refused(what: str, error: ApiError) -> Problem:
-    """Return the problem of an object that the API server refuses. Raise the error again if it is
-    transient.
+class DesiredObjects:
+    """Objects that one generation of a MacroInstance should have.
+
+    Raises ManifestError if the spec is invalid or the policy refuses its template.
+
+    budget: kind of this cluster's disruption budgets.
     """
+
+    def __init__(self, resource: Object, options: OperatorOptions, budget: Kind) -> None:
+        metadata = resource["metadata"]
+        self.generation: int = metadata["generation"]
+        self.render_context = RenderContext(
+            manifest=admitted(resource, options.pod_policy),
+            document=resource,
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            image=options.engine_image,
+            image_pull_policy=options.engine_image_pull_policy,
+            operator_namespace=options.namespace,
+            network=options.served_network,
+            tls=options.served_tls,
+        )
+        self.manifest = self.render_context.manifest
+        self.owned = OwnedObjects(self.render_context, budget)
+        self.revision = instance.revision(self.render_context)
+
+
+def refused(what: str, error: ApiError) -> Problem:
+    """Return the problem of an object that the API server refused; raise transient errors again."""
     if error.is_passing:
         raise error
     return refusal(what, {"reason": error.reason, "message": str(error)})

@@ -1,5 +1,7 @@
-"""Remove the operator's finalizer from all MacroInstances, so that none hangs once the operator is
-uninstalled: ``python -m macroserve.operator.apply.remove_finalizers``."""
+"""Command that removes the operator's finalizer from all MacroInstances before it is uninstalled.
+
+``python -m macroserve.operator.apply.remove_finalizers``
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,10 +15,7 @@ MAX_TRIES = 10
 
 
 async def release(api: Api, namespaces: Sequence[str] = ("*",)) -> None:
-    """Remove the finalizers in these namespaces (``*``: all). Raise ApiError.
-
-    One that somebody changes meanwhile is read and tried again.
-    """
+    """Remove the finalizers in these namespaces (``*``: all). Raise ApiError."""
     for _ in range(MAX_TRIES):
         listed = [await api.list(MACROINSTANCE, {}, namespace) for namespace in namespaces]
         resources = [resource for _, found in listed for resource in found]

@@ -1,5 +1,4 @@
-"""Keep the Secret with the certificate of a MacroInstance's parts, and the operator's TLS
-client."""
+"""The Secret with the certificate of a MacroInstance's components, and a client that trusts it."""
 
 import base64
 import binascii
@@ -19,15 +18,16 @@ from macroserve.operator.render.context import RenderContext
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Hold the data of the Secret, and the peer that trusts the authority in it alone."""
+    """Data of the Secret, and a peer that trusts only its authority."""
 
     data: Mapping[str, str] = field(repr=False)
     peer: TlsPeer
 
     @staticmethod
     def of(name: str, data: Mapping[str, str]) -> "Tls":
-        """Build the TLS state. Raise ssl.SSLError or ValueError if the data has no certificate of
-        an authority.
+        """Build the TLS state.
+
+        Raises ssl.SSLError or ValueError if the data has no certificate of an authority.
         """
         context = client_context()
         context.load_verify_locations(cadata=data.get(AUTHORITY, ""))
@@ -35,15 +35,14 @@ class Tls:
 
 
 class CertificateError(Exception):
-    """A usable certificate is missing; the message is a sentence."""
+    """An error whose message is a sentence: a usable certificate is missing."""
 
 
 async def tls(api: Api, render_context: RenderContext, known: Tls | None, now: datetime) -> Tls:
-    """Return the TLS state of the MacroInstance's Secret. Create the Secret if it is absent (from
-    ``known`` if it was lost), and renew it.
+    """Return the TLS state of the MacroInstance's Secret, after creating or renewing it if needed.
 
-    A Secret that is not the operator's is taken as it is: cert-manager's, or one that a person has
-    made. Raises ApiError and CertificateError.
+    A lost Secret is restored from ``known``; one of another owner (cert-manager, a person) is used
+    unchanged. Raises ApiError and CertificateError.
     """
     secret = names.tls_secret(render_context.name)
     found = await api.get(SECRET, render_context.namespace, secret)
@@ -73,7 +72,7 @@ async def _kept(
     former: Mapping[str, str],
     now: datetime,
 ) -> Mapping[str, str]:
-    """Return the data of the operator's own Secret after it is brought up to date."""
+    """Return the data of the operator's own Secret after bringing it up to date."""
     name = tls_name(render_context.namespace, render_context.name)
     if found is None:
         data = certificates(former, name, now)
@@ -91,7 +90,7 @@ async def _kept(
 
 
 def _text(secret: Object) -> dict[str, str]:
-    """Return the data of a Secret, without the items that are not text."""
+    """Return the data of a Secret, without items that are not text."""
     texts = {}
     for key, encoded in (secret.get("data") or {}).items():
         try:

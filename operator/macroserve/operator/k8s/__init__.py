@@ -1,1 +1,1 @@
-"""Talk to the Kubernetes API: client, watches, cache, Lease and names of objects."""
+"""The Kubernetes API: client, watches, cache, Lease and names of objects."""

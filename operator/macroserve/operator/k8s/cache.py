@@ -1,4 +1,4 @@
-"""The cache holds the objects that belong to MacroInstances, as watches report them."""
+"""Cache of the objects that belong to MacroInstances, kept up to date by watches."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _CONTAINER = ("name", "resources")
 
 
 class Store:
-    """The store calls `on_change` with the key of each MacroInstance whose objects change."""
+    """Objects by kind and MacroInstance; `on_change` is called with the key of each change."""
 
     def __init__(self, on_change: Callable[[Key], None]) -> None:
         self._on_change = on_change
@@ -70,15 +70,12 @@ class Store:
 
 
 def owner(obj: Object) -> Key | None:
-    """Return the MacroInstance that the labels name."""
     name = labels(obj).get(names.MACROINSTANCE)
     return Key(obj["metadata"]["namespace"], name) if name else None
 
 
 def slim(obj: Object) -> Object:
-    """Return the fields that a reconcile reads. The rest of hundreds of pods would take most of the
-    operator's memory.
-    """
+    """Return the fields that a reconcile reads; the others would take much memory."""
     spec = obj.get("spec") or {}
     kept: dict[str, Any] = {
         "metadata": _picked(obj["metadata"], _METADATA),
@@ -96,9 +93,7 @@ def slim(obj: Object) -> Object:
 
 
 def fingerprint(obj: Object) -> int:
-    """Return a checksum of the fields of an object, other than a pod, that a person may have
-    changed.
-    """
+    """Return a checksum of the fields of an object, other than a pod, that a person may change."""
     return zlib.crc32(msgspec.json.encode((obj.get("spec"), obj.get("data"))))
 
 

@@ -1,8 +1,7 @@
-"""The client bounds every call to the Kubernetes API in time, counts it and reports its failure as
-ApiError.
+"""Client of the Kubernetes API: calls have timeouts, are counted, and raise ApiError.
 
-Objects are plain mappings. What the operator owns is written by server-side apply under its own
-field manager, so that other writers' fields of the same object stay theirs.
+Objects are plain mappings. The operator writes its own objects by server-side apply under its field
+manager, which preserves other writers' fields.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from macroserve.operator.k8s.kinds import MACROINSTANCE, Kind, Object
 CALL_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_CALLS = 16
-"""At once, so that a start with hundreds of MacroInstances does not flood the API server."""
+"""Limit on simultaneous calls; hundreds of MacroInstances must not flood the API server."""
 LIST_CHUNK = 500
 _MERGE_PATCH = "application/merge-patch+json"
 _SERVER_SIDE_APPLY = "application/apply-patch+yaml"
@@ -38,11 +37,10 @@ _PASSING = (
 
 
 class ApiError(Exception):
-    """The API server refused a call, or did not answer it.
+    """A refused or unanswered call of the API server.
 
-    Attributes:
-        status: Code of the HTTP response; None if there was none.
-        reason: CamelCase word from the API server, such as ``NotFound``.
+    status: HTTP status; None without a response.
+    reason: CamelCase word from the API server, such as ``NotFound``.
     """
 
     def __init__(self, status: int | None, message: str, reason: str = "") -> None:
@@ -56,7 +54,6 @@ class ApiError(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Return whether the same call may succeed a moment later."""
         return self.status in (None, *_PASSING)
 
     @property
@@ -66,8 +63,8 @@ class ApiError(Exception):
 
 @contextlib.asynccontextmanager
 async def connected() -> AsyncIterator["Api"]:
-    """Connect as the pod's service account or, outside a cluster, as ``KUBECONFIG`` says."""
-    # A watch holds its connection: there is one for each kind and namespace.
+    """Connect as the pod's service account or, outside a cluster, by ``KUBECONFIG``."""
+    # Each watch, one per kind and namespace, holds its connection.
     configuration = Configuration(connection_pool_maxsize=0)
     try:
         load_incluster_config(configuration)
@@ -78,14 +75,14 @@ async def connected() -> AsyncIterator["Api"]:
 
 
 class Api:
-    """The client calls one API server. Each call raises ApiError when it fails."""
+    """Client of one API server; failed calls raise ApiError."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = DynamicClient(client)
         self._calls = asyncio.Semaphore(MAX_CALLS)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return an object, or None if there is none of that name."""
+        """Return an object, or None if it does not exist."""
         try:
             return await self._call("get", "GET", kind.path(namespace, name))
         except ApiError as error:
@@ -96,7 +93,7 @@ class Api:
     async def list(
         self, kind: Kind, labels: Mapping[str, str], namespace: str = "*"
     ) -> tuple[str, list[dict[str, Any]]]:
-        """Return the objects with these labels, and their resource version as a whole."""
+        """Return the resource version of the list, and the objects with these labels."""
         items: list[dict[str, Any]] = []
         rest: str | None = None
         while True:
@@ -121,8 +118,8 @@ class Api:
         server_timeout_s: int,
         namespace: str = "*",
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield types of events and objects after a resource version, until an ApiError."""
-        # The library's own Watch makes another ApiClient each time, which blocks for 40 ms.
+        """Yield event types and objects after a resource version, until an ApiError."""
+        # The library's own Watch creates another ApiClient each time, which blocks for 40 ms.
         metrics.API_CALLS.labels("watch").inc()
         with _api_errors():
             response = await self._client.request(
@@ -148,7 +145,7 @@ class Api:
         return await self._call("create", "POST", path, _typed(kind, obj))
 
     async def replace(self, kind: Kind, obj: Object) -> dict[str, Any]:
-        """Write an object whole. Conflicts if it has changed since its resource version."""
+        """Replace an object; a conflict if it has changed since its resource version."""
         return await self._call("update", "PUT", _path(kind, obj), _typed(kind, obj))
 
     async def apply(self, kind: Kind, obj: Object) -> dict[str, Any]:
@@ -156,20 +153,19 @@ class Api:
         return await self._apply(_path(kind, obj), _typed(kind, obj))
 
     async def apply_status(self, namespace: str, name: str, status: Object) -> None:
-        """Apply the status of a MacroInstance."""
         metadata = {"name": name, "namespace": namespace}
         body = _typed(MACROINSTANCE, {"metadata": metadata, "status": status})
         await self._apply(f"{_path(MACROINSTANCE, body)}/status", body)
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> dict[str, Any]:
-        """Merge a patch, whose nulls remove. A resource version in it must be the present one."""
+        """Merge a patch, whose nulls remove fields; a resource version in it must be current."""
         path = kind.path(namespace, name)
         return await self._call("patch", "PATCH", path, patch, content_type=_MERGE_PATCH)
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, grace_s: int | None = None
     ) -> None:
-        """Delete an object if it is there; `grace_s` replaces the object's own grace period."""
+        """Delete an object if it exists; `grace_s` replaces its own grace period."""
         try:
             path = kind.path(namespace, name)
             await self._call("delete", "DELETE", path, grace_period_seconds=grace_s)
@@ -195,7 +191,7 @@ class Api:
     async def _call(
         self, verb: str, method: str, path: str, body: Object | None = None, **params: Any
     ) -> dict[str, Any]:
-        """Send one request and return the JSON of its response; metrics count it under `verb`."""
+        """Send one request, counted as `verb`, and return the JSON of its response."""
         metrics.API_CALLS.labels(verb).inc()
         async with self._calls:
             with _api_errors():
@@ -238,6 +234,6 @@ def _api_errors() -> Iterator[None]:
 
 
 def _refusal(code: int | None, answer: Any, otherwise: str = "") -> ApiError:
-    """Return the error that a ``Status`` describes. Proxies send other content."""
+    """Return the error that a ``Status`` describes; proxies send other content."""
     status = answer if isinstance(answer, dict) else {}
     return ApiError(code, status.get("message") or otherwise, status.get("reason") or "")

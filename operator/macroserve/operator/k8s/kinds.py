@@ -1,4 +1,4 @@
-"""The operator reads and writes objects of these kinds, all as plain mappings."""
+"""Kinds of objects that the operator reads and writes, all as plain mappings."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from macroserve.operator.k8s import names
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind is a namespaced resource of the Kubernetes API; `group` is empty for the core."""
+    """A namespaced resource of the Kubernetes API; `group` is empty for the core."""
 
     group: str
     version: str
@@ -40,7 +40,7 @@ NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolici
 CERTIFICATE = Kind("cert-manager.io", "v1", "Certificate", "certificates")
 BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 BUDGET_BETA = Kind("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
-"""Before Kubernetes 1.21."""
+"""For Kubernetes before 1.21."""
 
 MACROINSTANCE = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 

@@ -1,8 +1,7 @@
-"""The replica of the operator that holds a Lease is the leader; the others wait.
+"""Leader election among the operator's replicas by a Lease, as in Kubernetes' own components.
 
-As Kubernetes' own components do it: the holder renews the Lease, the others watch whether it does.
-A Lease has expired when it was not renewed for its duration on the watcher's own clock, so clocks
-need not agree.
+The holder renews the Lease. For a watcher it has expired when it was not renewed for its duration
+on the watcher's clock, so clocks need not agree.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from macroserve.operator.k8s.kinds import LEASE, Object
 LEASE_S = 10.0
 RENEW_EVERY_S = 2.0
 GIVE_UP_S = 8.0
-"""A holder that could not renew for so long stops, before another one may begin."""
+"""A holder stops when it could not renew for this long, before another replica may start."""
 LOOK_EVERY_S = 1.0
 CALL_TIMEOUT_S = 3.0
 
@@ -29,7 +28,7 @@ log = get_logger(__name__)
 
 
 class Leader:
-    """The leader election of one replica. `clock` returns monotonic seconds."""
+    """Leader election of one replica. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -46,9 +45,9 @@ class Leader:
         self._seen_at = clock()
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``lead`` while this replica holds the Lease, and cancel it when the Lease is lost.
+        """Run ``lead`` while this replica holds the Lease; cancel it when the Lease is lost.
 
-        End when cancelled, after giving the Lease back, or when ``lead`` fails.
+        Returns when cancelled, after giving the Lease back, or when ``lead`` fails.
         """
         while True:
             await self._acquire()
@@ -73,7 +72,7 @@ class Leader:
             held = await self.hold()
 
     async def hold(self) -> bool:
-        """Take the Lease if it is free, or renew it. Return whether this replica holds it now."""
+        """Take the Lease if it is free, or renew it; return whether this replica holds it now."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 lease = await self._read()
@@ -106,7 +105,7 @@ class Leader:
         log.warning("leadership lost", identity=self._identity, not_renewed_for_s=GIVE_UP_S)
 
     async def _release(self) -> None:
-        """Give the Lease back, so that another replica need not wait until it expires."""
+        """Give the Lease back, so that other replicas need not wait until it expires."""
         with contextlib.suppress(ApiError, TimeoutError):
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 lease = await self._read()

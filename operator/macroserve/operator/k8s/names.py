@@ -19,29 +19,29 @@ CELL = f"{GROUP}/cell"
 POOL = f"{GROUP}/pool"
 
 REVISION = f"{GROUP}/revision"
-"""Annotation: hash of all that is built into a pod."""
+"""Annotation: hash of everything that is built into a pod."""
 DRAINING_SINCE = f"{GROUP}/draining-since"
-"""Annotation, RFC 3339: so that a drain's budget outlives the operator that began it."""
+"""Annotation, RFC 3339; a drain's budget outlives the operator that started it."""
 DRAIN_BUDGET = f"{GROUP}/drain-budget"
-"""Annotation, seconds: what the drain was given when it began."""
+"""Annotation, seconds: budget of a drain when it started."""
 EXCLUDED_NODES = f"{GROUP}/excluded-nodes"
-"""Annotation: nodes that a pod's affinity excludes, with commas."""
+"""Annotation: nodes that a pod's affinity excludes, separated by commas."""
 ROTATED_AT = f"{GROUP}/rotated-at"
 """Annotation of the tokens' Secret, RFC 3339: since when keys of a former secret are kept."""
 APPLIED = f"{GROUP}/applied"
 """Annotation: hash of an object as the operator applied it."""
 
 TLS = f"{GROUP}/tls"
-"""Label of a pod whose servers talk TLS: ``true``."""
+"""Label of a pod whose servers use TLS: ``true``."""
 
 CONTAINER = "engine"
-"""The container of each pod that runs Macroserve; a pod template names it to change it."""
+"""Container of each pod that runs Macroserve; a pod template changes it by this name."""
 MODEL_CACHE = "model-cache"
-"""The volume of ``spec.model.cache``."""
+"""Volume of ``spec.model.cache``."""
 
 HEAD_PORT = 8100
 CELL_PORTS = range(8200, 8300)
-"""Ports of the head's pod: one for each cell's scheduler."""
+"""Ports of the head's pod, one per cell scheduler."""
 PUBLIC_PORT = 8000
 PRIVATE_PORT = 8001
 INSTANCE_PORT = 8000
@@ -50,8 +50,6 @@ CONTROL_PORT = 8001
 
 
 class Key(NamedTuple):
-    """The key identifies a MacroInstance."""
-
     namespace: str
     name: str
 
@@ -103,7 +101,8 @@ def secret(macroinstance: str) -> str:
 
 
 def tls_secret(macroinstance: str) -> str:
-    """Return the name of the Secret with the certificate, and of cert-manager's Certificate.
+    """Return the name of the certificate's Secret and of cert-manager's Certificate.
+
     NAME-tls is often the name of an Ingress's certificate.
     """
     return f"{macroinstance}-served-tls"

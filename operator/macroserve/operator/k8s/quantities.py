@@ -1,4 +1,4 @@
-"""Parse quantities as Kubernetes writes them, such as ``1.5Gi``."""
+"""Quantities in Kubernetes' format, such as ``1.5Gi``."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Format and parse times as Kubernetes writes them."""
+"""Times in Kubernetes' format."""
 
 from datetime import UTC, datetime
 
@@ -8,9 +8,7 @@ def rfc3339(time: datetime) -> str:
 
 
 def parsed(text: str) -> datetime | None:
-    """Return the time, or None for a text that is not a time with a zone. Others may write
-    annotations, too.
-    """
+    """Return the time, or None for a text, written by others, that is not a time with a zone."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

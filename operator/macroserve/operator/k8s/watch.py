@@ -1,9 +1,8 @@
-"""A watch keeps the store up to date and notices when it gets no events any more.
+"""Watches that keep the store up to date and recover from silence.
 
-A watch may stop telling anything without an error: a proxy that forgot the connection, an API
-server that hangs. So each one is given up after a while, and the next goes on from the last change
-that was told, so that nothing is missed. Only where that fails does a full list, which costs more
-than all that happens between two of them, come first.
+A watch may stop sending events without an error, because of a proxy that forgot the connection or
+an API server that hangs. So each watch is ended after a while, and the next one continues from the
+last change. Only if that fails follows a full list, which is expensive.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from macroserve.operator.k8s.kinds import Kind
 LABELS: Mapping[str, str] = {"app.kubernetes.io/managed-by": names.MANAGER}
 RENEW_S = 90.0
 SERVER_TIMEOUT_S = 120
-"""The API server's own end of a watch whose client is gone."""
+"""Time after which the API server ends a watch without a client."""
 FIRST_LISTS_S = 60.0
 MIN_RETRY_S = 0.1
 MAX_RETRY_S = 10.0
@@ -29,8 +28,10 @@ log = get_logger(__name__)
 
 
 async def until_listed(listed: Mapping[Kind, asyncio.Event]) -> None:
-    """Wait for the first list of each kind. Raise RuntimeError with the kinds that have none after
-    FIRST_LISTS_S: one may be forbidden or absent.
+    """Wait for the first list of each kind.
+
+    Raises RuntimeError after FIRST_LISTS_S with the kinds, perhaps forbidden or absent, that have
+    none.
     """
     try:
         async with asyncio.timeout(FIRST_LISTS_S):

@@ -1,1 +1,1 @@
-"""Read the present state from the API server and from the head."""
+"""The present state, read from the API server and the head."""

@@ -1,8 +1,6 @@
-"""An observation is plain data: a MacroInstance and all that belongs to it, as one reconcile finds
-it.
+"""Plain data about a MacroInstance and all that belongs to it, as one reconcile finds it.
 
-What is planned, reported and told follows from an Observation alone, so it can be tested without a
-cluster.
+Plans, reports and logs follow from an Observation alone, so they can be tested without a cluster.
 """
 
 from collections.abc import Mapping
@@ -17,93 +15,76 @@ from macroserve.core.status import Pool
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The cause that keeps a pod or Deployment from running.
-
-    Attributes:
-        reason: CamelCase word as in conditions and events, such as ``Unschedulable``,
-            ``ImagePullBackOff`` or ``OOMKilled``.
-        message: A sentence for people.
-    """
+    """The reason why a pod or Deployment does not run."""
 
     reason: str
+    """CamelCase word as in conditions and events, such as ``Unschedulable`` or ``OOMKilled``."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class InstancePod:
-    """The pod of an instance, as observed.
-
-    Attributes:
-        cell: Cell by the pod's label.
-        pool: Pool by the pod's label.
-        address: IP of the pod, once it has one.
-        failed: Whether the pod has ended and the kubelet does not restart it.
-        terminating: Whether the pod was told to end.
-        deleting: Whether the pod terminates or belongs to an earlier MacroInstance.
-        problem: Why the pod does not serve, or how it ended last.
-        drain_budget_s: Seconds that its drain was given when it began.
-        node: Name of its node; empty before it is scheduled.
-        excluded_nodes: Nodes that its affinity excludes.
-        failed_start: Its last failed start; None while it is Ready, and after it has
-            served.
-        unreachable: Whether it serves with TLS while the other pods have no certificate, as after
-            TLS is switched off.
-        tls: Whether it serves with TLS.
-        created: When it was created; None for a pod that the API server has not stored.
-        setup_s: Seconds from its creation until its engine's container ran first: the
-            scheduler, the image, volumes, init containers. None before, and after a restart.
-        started: Whether its engine runs and has generated a token, though it may not be Ready now.
-    """
+    """Observed pod of an instance."""
 
     instance: str
     name: str
     cell: str
+    """From the pod's label, as is ``pool``."""
     pool: Pool
     revision: str
     address: str | None = None
     ready: bool = False
     failed: bool = False
+    """Whether the pod has ended and the kubelet does not restart it."""
     deleting: bool = False
+    """Whether the pod terminates or belongs to an earlier MacroInstance."""
     terminating: bool = False
+    """Whether its deletion was requested."""
     draining_since: datetime | None = None
     drain_budget_s: float = 0.0
+    """Budget of its drain when that started, seconds."""
     problem: Problem | None = None
+    """Why the pod does not serve, or how it last ended."""
     uid: str = ""
     node: str = ""
+    """Name of its node; empty before it is scheduled."""
     excluded_nodes: frozenset[str] = frozenset()
+    """Nodes that its affinity excludes."""
     failed_start: "FailedStart | None" = None
+    """Last failed start; None while the pod is Ready, and after it has served."""
     unreachable: bool = False
+    """Whether it serves with TLS and other pods have no certificate, as after disabling TLS."""
     tls: bool = False
     created: datetime | None = None
+    """None for a pod that the API server has not stored."""
     setup_s: float | None = None
+    """Time from its creation to the first start of its engine's container (scheduling, image,
+    volumes, init containers), seconds. None before, and after a restart."""
     started: bool = False
+    """Whether its engine runs and has generated a token, even if it is not Ready now."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """The last start of an instance's pod, which ended before the pod was Ready.
-
-    Attributes:
-        num_ended: How often its container has ended so far.
-        served_until: When the pod was Ready last; None if it never was, so that every start
-            of it failed.
-        device_error: Sentence of the device's driver; empty if the device is not the cause.
-    """
+    """Last start of an instance's pod, which ended before the pod was Ready."""
 
     num_ended: int
+    """Number of times that its container has ended."""
     served_until: datetime | None
+    """When the pod was last Ready; None if it never was."""
     device_error: str
+    """Sentence from the device's driver; empty if the device is not the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """State of a Deployment of a MacroInstance: the head's or the ingresses'."""
+    """State of the Deployment of the head or of the ingresses."""
 
     ready: int
-    """Number of its pods that serve, of any template."""
+    """Number of its pods, of any template, that serve."""
     desired_replicas: int
     rolled_out: bool = True
-    """Whether all pods are of the present template."""
+    """Whether all pods have the present template."""
     has_outdated_pods: bool = False
     """Whether pods of an earlier template serve, or finish their requests."""
     revision: str = ""
@@ -116,19 +97,10 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The state of a MacroInstance and of all that belongs to it, at one moment.
-
-    Attributes:
-        now: Wall clock, with a time zone.
-        revision: Revision of pods that are created now.
-        head: Deployment of the head; None if there is none yet.
-        ingress: Deployment of the ingresses; None if there is none yet.
-        report: Report of the head; None if it does not answer.
-        running_cells: Cell schedulers that run; None if the head does not answer.
-        status: Status of the resource before this reconcile.
-    """
+    """State of a MacroInstance and of all that belongs to it, at one moment."""
 
     now: datetime
+    """Wall clock, with a time zone."""
     name: str
     namespace: str
     uid: str
@@ -136,16 +108,22 @@ class Observation:
     deleting: bool
     manifest: Manifest
     revision: str
+    """Revision of pods that are created now."""
     pods: tuple[InstancePod, ...]
     head: ServerState | None
+    """None if the Deployment does not exist yet."""
     ingress: ServerState | None
+    """None if the Deployment does not exist yet."""
     report: Report | None
+    """None if the head does not answer."""
     running_cells: frozenset[str] | None
+    """Running cell schedulers; None if the head does not answer."""
     status: Mapping[str, Any]
+    """Status of the resource before this reconcile."""
 
     @property
     def cells(self) -> tuple[CellReport, ...]:
-        """Return the cells as they report; none while the head does not answer."""
+        """Return the reports of the cells; none while the head does not answer."""
         return self.report.cells if self.report else ()
 
     def located(self, instance: str) -> tuple[CellReport, InstanceReport] | None:

@@ -1,4 +1,4 @@
-"""Build the parts of an Observation from objects of the API server, by pure functions."""
+"""Pure functions that build an Observation from objects of the API server."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,14 +27,15 @@ from macroserve.operator.observe.problems import (
 from macroserve.operator.observe.starts import failed_start, is_started, setup_s
 
 ENDED = ("Failed", "Succeeded")
-"""Phases of a pod that has ended and is not started again."""
+"""Phases of a pod that has ended and is not restarted."""
 
 
 def instance_pods(
     pods: Iterable[Object], uid: str, calls_tls: bool = False
 ) -> tuple[InstancePod, ...]:
-    """Return the instances' pods in the order of their numbers. Pods of an earlier MacroInstance of
-    the same name count as terminating.
+    """Return the instances' pods, sorted by number.
+
+    Pods of an earlier MacroInstance of the same name count as terminating.
 
     calls_tls: whether the other pods have a certificate.
     """
@@ -82,8 +83,8 @@ def head_address(
 ) -> str | None:
     """Return the address of the pod that runs the head. DNS may be a minute behind.
 
-    It gets the admin token, so its labels are not enough: it must be of a ReplicaSet of the head's
-    Deployment, and that of the MacroInstance with this uid.
+    Labels are not enough, because the head gets the admin token: the pod must belong to a
+        ReplicaSet of the head's Deployment, whose owner has this uid.
     """
     if deployment is None or not is_owned(deployment, uid):
         return None
@@ -151,9 +152,7 @@ def _instance_pod(pod: Object, uid: str, calls_tls: bool) -> InstancePod:
 
 
 def _seconds(text: str) -> float:
-    """Parse a budget. A text that is not a number gives the longest budget, so that no request is
-    cut off.
-    """
+    """Parse a budget. Other texts give the longest one, so that no request is cut off."""
     with suppress(ValueError):
         if 0 <= (seconds := float(text)) <= MAX_BUDGET_S:
             return seconds

@@ -1,8 +1,7 @@
-"""Find why a pod or a Deployment does not run, from its raw status, in words that a person can act
-on.
+"""Causes for which a pod or a Deployment does not run, from its raw status, for people to act on.
 
-Messages are stable: while a cause lasts its message stays the same, so that a crash loop is one
-problem and not one for each of its turns. What varies (back-off times, retries) is left out.
+A message stays the same while its cause lasts, without varying parts such as back-off times, so
+that a crash loop is one problem.
 """
 
 import signal
@@ -15,10 +14,10 @@ from macroserve.operator.observe.observation import Problem
 NODE_LOST = "NodeLost"
 
 MAX_CAUSE_CHARS = 400
-"""Limit of a text that others wrote: a scheduler, a kubelet, a process that ended."""
+"""Limit on texts from others: a scheduler, a kubelet, an ended process."""
 
 MAX_NODES = 5
-"""Named in one message."""
+"""Limit on the nodes named in one message."""
 
 NO_IMAGE_VOLUMES = (
     "The cluster does not support image volumes, which spec.model.cache.image requires: they need "
@@ -27,11 +26,11 @@ NO_IMAGE_VOLUMES = (
 
 _PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
 STARTS = ("ContainerCreating", "PodInitializing")
-"""A container that waits for these is on its way."""
+"""Reasons for which a container waits while it starts normally."""
 
 
 def pod_problem(pod: Object) -> Problem | None:
-    """Return the problem of a pod, or None if the pod runs, starts or was told to terminate."""
+    """Return the problem of a pod, or None if the pod runs, starts or terminates on request."""
     status = pod.get("status", {})
     if is_node_lost(pod):
         node = pod.get("spec", {}).get("nodeName", "")
@@ -51,8 +50,8 @@ def pod_problem(pod: Object) -> Problem | None:
 def _lacks_image_volume(pod: Object) -> bool:
     """Return whether the pod has an empty folder as its model's cache.
 
-    An API server that does not know image volumes drops the image without a word, and a volume
-    without a source is an empty folder.
+    An API server without image volumes silently drops the image, and a volume without a source is
+    an empty folder.
     """
     volumes = pod.get("spec", {}).get("volumes", ())
     return any(each["name"] == names.MODEL_CACHE and "emptyDir" in each for each in volumes)
@@ -73,7 +72,7 @@ def refusal(what: str, status: Object) -> Problem:
     """Return the problem of an object that the API server refuses.
 
     what: kind and name of the object, such as ``pod llama-instance-0``.
-    status: ``Status`` with which the API server answered.
+    status: the API server's ``Status``.
     """
     reason = status.get("reason") or "Refused"
     return Problem(reason, f"The API server refuses {what}: {_cause(status)}")
@@ -87,8 +86,8 @@ def missing_secret(field: str, name: str) -> Problem:
 def is_node_lost(pod: Object) -> bool:
     """Return whether the pod's node does not answer.
 
-    The node controller takes Ready away without a reason, as no kubelet does, and leaves what the
-    kubelet said last: every container is ready.
+    The node controller then sets Ready to False without a reason, as no kubelet does, and keeps the
+    kubelet's last report, in which every container is ready.
     """
     status = pod.get("status", {})
     containers = status.get("containerStatuses", ())
@@ -99,9 +98,7 @@ def is_node_lost(pod: Object) -> bool:
 
 
 def _failed(status: Object) -> Problem:
-    """Return the problem of a pod that has failed for good: evicted, refused by the node or past
-    its deadline.
-    """
+    """Return the problem of a pod that failed for good: evicted, stopped or past its deadline."""
     reason = status.get("reason") or "Failed"
     if not status.get("message"):
         ended = [
@@ -118,7 +115,7 @@ def _unscheduled(pod: Object) -> Problem | None:
     scheduled = condition(pod.get("status", {}), "PodScheduled")
     if scheduled.get("status") != "False":
         return None
-    # What preempting others would bring is a second sentence, and varies.
+    # The second sentence, about preempting other pods, varies.
     cause = scheduled.get("message", "").split(" preemption:")[0]
     message = f"No node can run it: {_cause({'message': cause})}"
     if excluded := sorted(excluded_nodes(pod)):
@@ -151,7 +148,7 @@ def _container(pod: Object, container: Object) -> Problem | None:
 
 
 def _ended(container: Object) -> Object | None:
-    """Return how the container ended last, until it is ready again."""
+    """Return how the container last ended; None once it is ready again."""
     if container.get("ready"):
         return None
     state, last = container.get("state", {}), container.get("lastState", {})
@@ -164,7 +161,7 @@ def _crash(pod: Object, container: Object, ended: Object) -> Problem:
         limit = _memory_limit(pod, container.get("name", ""))
         than = f"its limit of {limit}" if limit else "its node has"
         return Problem("OOMKilled", f"It was killed because it used more memory than {than}.")
-    # The kubelet says CrashLoopBackOff only between two tries.
+    # The kubelet reports CrashLoopBackOff only between two tries.
     repeated = container.get("restartCount", 0) > 1
     how = f"It crashes{' repeatedly' if repeated else ''}{_how(ended)}"
     reason = "CrashLoopBackOff" if repeated else "Crashed"
@@ -187,7 +184,7 @@ def _memory_limit(pod: Object, container: str) -> str | None:
 
 
 def condition(status: Object, type_: str) -> Object:
-    """Return the condition of that type in a raw status; an empty one if it has none."""
+    """Return the condition of that type in a raw status, or an empty one."""
     conditions = status.get("conditions") or ()
     return next((found for found in conditions if found["type"] == type_), {})
 
@@ -198,9 +195,7 @@ def _cause(said: Object) -> str:
 
 
 def _last_line(text: str) -> str:
-    """Return the line of a termination message, which may be the end of a log, that says what
-    happened.
-    """
+    """Return the last line of a termination message, which may be the end of a log."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 

@@ -10,8 +10,8 @@ from macroserve.operator.observe.observation import FailedStart
 from macroserve.operator.observe.problems import condition, sentence
 
 FIRST_STATUS = timedelta(seconds=5)
-"""Time to Ready below which a condition is not from the engine: a kubelet reports a pod as not
-ready within a second of taking it up, and no engine loads a model faster than this."""
+"""Time below which a change of Ready is not due to the engine: a kubelet reports a new pod as not
+ready within a second, and no engine loads a model faster than this."""
 
 _DEVICE_ERRORS = re.compile(
     r"""
@@ -34,9 +34,7 @@ _DEVICE_ERRORS = re.compile(
 
 
 def failed_start(pod: Object) -> FailedStart | None:
-    """Return the failed start, or None if the engine's container never ended, is ready, or served
-    before it ended.
-    """
+    """Return the failed start; None without one, after serving, and while the pod is ready."""
     status = pod.get("status", {})
     container = _engine(status)
     state = container.get("state", {})
@@ -56,10 +54,9 @@ def failed_start(pod: Object) -> FailedStart | None:
 
 
 def setup_s(pod: Object) -> float | None:
-    """Return the seconds from the creation of a pod until its engine's container ran first; None
-    before, and after the container has ended once.
+    """Return the seconds from a pod's creation until its engine's container first ran.
 
-    The times of the API server and of the pod's node have a resolution of a second.
+    None before, and after the container has ended once. The times have a resolution of a second.
     """
     container = _engine(pod.get("status", {}))
     running = container.get("state", {}).get("running") or {}
@@ -67,13 +64,15 @@ def setup_s(pod: Object) -> float | None:
     began = parsed(running.get("startedAt") or "")
     if created is None or began is None or container.get("restartCount", 0):
         return None
-    # The clocks may differ.
+    # Clocks may differ.
     return max(0.0, (began - created).total_seconds())
 
 
 def is_started(pod: Object) -> bool:
-    """Return whether the engine's container runs and has passed its startup probe, as it does once
-    it has generated a token. A later probe that fails resets Ready, but not this."""
+    """Return whether the engine's container runs and has generated a token, by its startup probe.
+
+    A later probe that fails resets Ready, but not this.
+    """
     container = _engine(pod.get("status", {}))
     return "running" in container.get("state", {}) and container.get("started") is True
 
@@ -96,9 +95,7 @@ def _served_until(status: Object) -> datetime | None:
 
 
 def _device_error(ended: Object) -> str:
-    """Return the first line with a device error in the termination message, which may be the end
-    of a log.
-    """
+    """Return the first line with a device error in the termination message, which may be a log."""
     if ended.get("reason") == "OOMKilled":
         return ""
     lines = (ended.get("message") or "").splitlines()
@@ -106,6 +103,8 @@ def _device_error(ended: Object) -> str:
 
 
 def is_device_error(message: str) -> bool:
-    """Return whether a message names a fault of the device, so that the start may succeed on
-    another node. Running out of device memory is none: it fails on every node alike."""
+    """Return whether a message blames the device, so that a start on another node may succeed.
+
+    Running out of device memory does not count: it fails on every node alike.
+    """
     return _DEVICE_ERRORS.search(message) is not None

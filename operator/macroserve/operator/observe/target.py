@@ -1,6 +1,4 @@
-"""The scaling target is the number of instances that a MacroInstance should have now, and the
-reason.
-"""
+"""The number of instances that a MacroInstance should have now, and the reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +10,7 @@ from macroserve.api.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change is one entry of ``status.scalingHistory``; `from_instances` is called ``from``
-    there.
-    """
+    """An entry of ``status.scalingHistory``, where `from_instances` is called ``from``."""
 
     time: datetime
     from_instances: int
@@ -24,26 +20,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ScalingTarget:
-    """The number of instances that there should be now.
-
-    Attributes:
-        reason: Why so many, a sentence.
-        able: Whether the number may change now. A hold (no metrics, a window that is not
-            over) keeps the last target, and ``reason`` says what it waits for.
-        metrics_available: None if nothing depends on metrics, as without
-            ``spec.autoscaling``.
-        change: Change of the target in this reconcile, if there is one.
-        high_priority_ratio: Share of the instances in the HP pool.
-    """
-
     desired_instances: int
     reason: str
+    """A sentence."""
     able: bool = True
+    """Whether the number may change now; ``reason`` says why not."""
     metrics_available: bool | None = None
+    """None if nothing depends on metrics, as without ``spec.autoscaling``."""
     change: Change | None = None
+    """Change of the target in this reconcile, if any."""
     high_priority_ratio: float = 0.0
+    """Share of the instances in the HP pool."""
 
 
 def last_desired_instances(status: Mapping[str, Any], manifest: Manifest) -> int:
-    """Return the number of the last reconcile; before the first one, the number of ``spec``."""
+    """Return the number of the last reconcile; before the first one, that of ``spec``."""
     return status.get("targetInstances", manifest.spec.instances)

@@ -1,1 +1,1 @@
-"""Decide how many instances there should be, and the next actions towards them."""
+"""The desired number of instances, and the next actions towards it."""

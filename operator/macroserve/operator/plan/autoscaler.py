@@ -1,12 +1,11 @@
-"""The autoscaler decides how many instances each MacroInstance should have, and which share of them
-is in the HP pool. It keeps its state between reconciles.
+"""Autoscaler, which sets each MacroInstance's number of instances and the HP pool's share of them.
 
-With ``spec.autoscaling`` the target lives in ``status.targetInstances``: alerts, a forecast of the
-load and simulations of it move it, as ``core.scaling.autoscale`` decides. Without, it is
-``spec.instances``, which ``kubectl scale`` and an HPA write.
+With ``spec.autoscaling`` the target is in ``status.targetInstances`` and follows alerts, a forecast
+of the load and simulations (``core.scaling.autoscale``). Otherwise it is ``spec.instances``, which
+``kubectl scale`` and an HPA write.
 
-A ratio of ``Auto`` lives in ``status.highPriorityRatio``. It is looked at while too few requests
-meet their targets: the same simulation tells whether another would serve them better.
+A ratio of ``Auto`` is in ``status.highPriorityRatio``. While too few requests meet their targets,
+the same simulation checks whether another ratio would serve them better.
 """
 
 import contextlib
@@ -47,7 +46,7 @@ METRICS_MISSING = "MacroserveMetricsMissing"
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The result of a simulated load. `need` is None if autoscaling does not control the number."""
+    """Result of a simulated load; `need` is None without autoscaling."""
 
     need: CapacityEstimate | None
     high_priority_ratio: float
@@ -59,11 +58,9 @@ def needs_load(manifest: Manifest, report: Report) -> bool:
 
 
 class Autoscaler:
-    """The autoscaler keeps the alerts and simulation results of all MacroInstances; they are lost
-    with the process.
+    """Alerts, simulations and targets of all MacroInstances; lost with the process.
 
-    wake: called on the event loop when the target of a MacroInstance may change: an alert has come,
-        a simulation has ended.
+    wake: called on the event loop when a new alert or simulation may change a target.
     """
 
     def __init__(
@@ -85,8 +82,7 @@ class Autoscaler:
     def target(self, observation: Observation, load: LoadReport | None) -> ScalingTarget:
         """Return the target of this reconcile, without waiting for a simulation.
 
-        load: as the head reports it now, None when it does not answer. It need not be asked for
-            unless ``needs_load``.
+        load: the head's current report; None if it does not answer or ``needs_load`` is False.
         """
         key = Key(observation.namespace, observation.name)
         autoscaling = observation.manifest.spec.autoscaling
@@ -97,14 +93,14 @@ class Autoscaler:
             target = self._autoscaled(key, autoscaling, observation, load)
         target = replace(target, high_priority_ratio=self._ratio(key, observation, load))
         if target.change or target.high_priority_ratio != load_signals.present_ratio(observation):
-            # It was of other instances.
+            # Results were for other instances.
             self._simulations.forget(key)
         metrics.DESIRED_INSTANCES.labels(*key).set(target.desired_instances)
         metrics.READY_INSTANCES.labels(*key).set(load_signals.num_ready(observation))
         return target
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a MacroInstance that was deleted."""
+        """Drop the state of a deleted MacroInstance."""
         self._scalings.pop(key, None)
         self._simulations.forget(key)
         self._alerts.forget(key)
@@ -113,7 +109,6 @@ class Autoscaler:
                 gauge.remove(*key)
 
     async def stop(self) -> None:
-        """Stop the simulations that run."""
         await self._simulations.stop()
 
     def _autoscaled(

@@ -1,10 +1,8 @@
-"""The operator avoids a node for an hour if an instance cannot start there because of its devices.
+"""Avoidance of nodes whose devices made an instance fail to start, for an hour.
 
-What was counted and decided is in the status, so it outlives the operator. A node gets no new
-instances once the status says so: a pod that is made then excludes it, and pods that run stay.
-
-An entry is of one form of the pods (their revision): where an image was at fault, and not the
-nodes, the corrected one may run everywhere at once.
+Counts and decisions are in the status, so they outlive the operator. Once the status lists a node,
+new pods exclude it; running pods stay. Entries apply to one revision of the pods: if an image was
+the cause, the corrected one may run everywhere at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,25 +16,22 @@ from macroserve.operator.observe.observation import FailedStart, InstancePod, Ob
 NUM_STARTS = 3
 AVOIDED_FOR = timedelta(hours=1)
 MAX_NODES = 50
-"""A pod's affinity and the status name at most so many; the newest are kept."""
+"""Most nodes in a pod's affinity and in the status; the newest are kept."""
 MAX_COUNTED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AvoidedNode:
-    """A node that gets no instances for a while.
-
-    Attributes:
-        instance: Instance whose start failed there last.
-        cause: Cause of that failure.
-        revision: Revision of that pod.
-    """
+    """A node that gets no instances for a while."""
 
     node: str
     until: datetime
     instance: str
+    """Instance whose start failed there last."""
     cause: str
+    """Cause of that failure."""
     revision: str
+    """Revision of that pod."""
 
     @staticmethod
     def from_status(entry: Mapping[str, Any]) -> "AvoidedNode":
@@ -65,20 +60,18 @@ class AvoidedNode:
 
 @dataclass(frozen=True, slots=True)
 class CountedStarts:
-    """The count of failed starts of one instance on one node.
-
-    pod: uid of the last pod that was counted.
-    num_ended: number of times that the pod's container had ended.
-    device_errors: number of starts that failed with a device error, over all pods.
-    time: time of the last failure counted.
-    """
+    """Failed starts of one instance on one node."""
 
     instance: str
     node: str
     pod: str
+    """UID of the last counted pod."""
     num_ended: int
+    """Number of times that this pod's container had ended."""
     device_errors: int
+    """Number of starts that failed with a device error, over all pods."""
     time: datetime
+    """Time of the last failure counted."""
 
     @staticmethod
     def from_status(entry: Mapping[str, Any]) -> "CountedStarts":
@@ -104,14 +97,14 @@ class CountedStarts:
 
 @dataclass(frozen=True, slots=True)
 class Avoidance:
-    """The lists that the status has after a reconcile, the newest last."""
+    """Lists for the status after a reconcile, the newest last."""
 
     nodes: tuple[AvoidedNode, ...]
     starts: tuple[CountedStarts, ...]
 
 
 def avoided_nodes(observation: Observation) -> tuple[AvoidedNode, ...]:
-    """Return the nodes in the status whose hour is not over. New pods exclude these nodes."""
+    """Return the nodes in the status whose hour is not over; new pods exclude them."""
     entries = map(AvoidedNode.from_status, observation.status.get("avoidedNodes", ()))
     return tuple(
         entry
@@ -125,7 +118,7 @@ def node_names(nodes: Sequence[AvoidedNode]) -> frozenset[str]:
 
 
 def avoidance(observation: Observation) -> Avoidance:
-    """Return the avoided nodes and counted starts after this reconcile's pods are examined."""
+    """Return the avoided nodes and counted starts after examining this reconcile's pods."""
     nodes = {entry.node: entry for entry in avoided_nodes(observation)}
     starts = {(entry.instance, entry.node): entry for entry in _counted(observation)}
     for pod in observation.pods:
@@ -160,9 +153,7 @@ def _counted(observation: Observation) -> Iterator[CountedStarts]:
 def _recounted(
     before: CountedStarts | None, pod: InstancePod, start: FailedStart, now: datetime
 ) -> CountedStarts:
-    """Count the starts that failed since the last reconcile. Starts between two observations count
-    as the last one does.
-    """
+    """Count the starts that failed since the last reconcile, all with the last one's cause."""
     if before and start.served_until and start.served_until > before.time:
         before = None
     if before and before.pod == pod.uid:
@@ -180,8 +171,8 @@ def _recounted(
 def misplaced(observation: Observation, pod: InstancePod) -> str | None:
     """Return why the pod must be replaced, as a sentence, or None if it may stay.
 
-    A pod's affinity cannot be changed: one that waits for a node is made again when the nodes that
-    it excludes are no longer the ones to avoid.
+    A pod's affinity is immutable, so a pod that waits for a node is replaced when the avoided nodes
+    change.
     """
     if pod.ready or pod.deleting or pod.revision != observation.revision:
         return None

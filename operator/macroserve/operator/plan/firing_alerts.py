@@ -1,4 +1,4 @@
-"""Keep the alerts that fire for each MacroInstance, as Alertmanager last reported them."""
+"""Firing alerts of each MacroInstance, as Alertmanager last reported them."""
 
 import time
 from collections.abc import Callable
@@ -7,29 +7,26 @@ from dataclasses import dataclass
 from macroserve.operator.k8s.names import Key
 
 HEARTBEAT = "MacroserveWatchdog"
-"""Fires always: as long as it comes, other alerts would."""
+"""An alert that always fires; while it arrives, other alerts would as well."""
 
 STALE_S = 120.0
-"""Alertmanager repeats what still fires every minute; what it did not repeat twice is over."""
+"""Alertmanager repeats firing alerts every minute; one missing twice is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert, as Alertmanager reports it.
-
-    Attributes:
-        about: MacroInstance of the alert; None if it concerns no particular one.
-        fingerprint: Tells alerts of one name apart.
-    """
+    """An alert, as Alertmanager reports it."""
 
     name: str
     about: Key | None
+    """Its MacroInstance; None if it concerns no particular one."""
     firing: bool
     fingerprint: str = ""
+    """Distinguishes alerts of the same name."""
 
 
 class FiringAlerts:
-    """The alerts that fire now. `clock` returns monotonic seconds."""
+    """Currently firing alerts. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,7 +54,7 @@ class FiringAlerts:
         return self._heartbeat_at is None or self._is_over(self._heartbeat_at)
 
     def firing(self, about: Key) -> frozenset[str]:
-        """Return the names of the alerts that fire for a MacroInstance."""
+        """Return the names of the firing alerts of a MacroInstance."""
         noted = self._firing.get(about, {})
         for over in [which for which, heard_at in noted.items() if self._is_over(heard_at)]:
             del noted[over]

@@ -1,8 +1,8 @@
-"""Convert an Observation to the fleet that ``core`` plans with, and find what must be repaired.
+"""Conversion of an Observation to the fleet that ``core`` plans with, and repair actions.
 
-A lost node needs no knowledge of nodes: Kubernetes takes Ready from its pods and deletes them, each
-is replaced under another name, and the object that only its kubelet would remove is erased. Where
-just the kubelet is dead, the instance first finishes what it works on.
+Lost nodes need no special case: Kubernetes marks their pods not Ready and deletes them, each is
+    replaced under another name, and the object that only its kubelet would remove is force-deleted.
+    If only the kubelet is dead, the instance first finishes its requests.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,10 @@ from macroserve.operator.plan.avoidance import misplaced
 
 
 def fleet(observation: Observation) -> Fleet:
-    """Return the fleet. An instance that has served counts as joined while the cells cannot all be
-    reached, also where it misses a probe just then: only an instance known to be outside a cell is
-    changed.
+    """Return the fleet.
+
+    While some cells are unreachable, instances that have served count as joined, even if they miss
+        a probe: only an instance known to be outside a cell is changed.
     """
     cells = _cells(observation)
     return Fleet(
@@ -32,8 +33,7 @@ def fleet(observation: Observation) -> Fleet:
 
 @dataclass(frozen=True, slots=True)
 class RetryDrain:
-    """Order an instance's drain at its cell: the order was lost, or something else ends its
-    pod."""
+    """Repeat an instance's drain order, which was lost, or whose pod something else ends."""
 
     instance: str
     cell: str
@@ -41,7 +41,7 @@ class RetryDrain:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Remove from a cell an instance that has no pod any more, or is also in another cell."""
+    """Remove from a cell an instance without a pod, or one that is also in another cell."""
 
     instance: str
     cell: str
@@ -55,13 +55,11 @@ class ForceDelete:
 
 
 RepairAction = Relabel | RetryDrain | Detach | ForceDelete
-"""Relabel: the labels of an instance's pod say another cell or pool than its scheduler."""
+"""Relabel: a pod's labels differ from the cell or pool in its scheduler's report."""
 
 
 def repair_actions(observation: Observation) -> Iterator[RepairAction]:
-    """Return the actions that repair what an earlier reconcile or another writer left: such as a
-    move during which the operator was killed.
-    """
+    """Return actions that complete interrupted reconciles or revert other writers' changes."""
     pods = {pod.instance: pod for pod in observation.pods}
     for cell in observation.cells:
         for found in cell.instances:
@@ -125,9 +123,7 @@ def _state(pod: InstancePod, misplaced: str | None) -> MemberState:
 
 
 def _draining(pod: InstancePod, found: tuple[CellReport, InstanceReport] | None) -> bool:
-    """Return whether the instance drains, by its mark or by its own report: the cache may not show
-    the mark yet.
-    """
+    """Return whether the instance drains by its mark or its report; the cache may lag behind."""
     if found is None:
         return pod.draining_since is not None
     return pod.draining_since is not None or pod.deleting or found[1].draining
@@ -139,9 +135,7 @@ def _drained(
     found: tuple[CellReport, InstanceReport] | None,
     cells: frozenset[str] | None,
 ) -> bool:
-    """Return whether the instance is idle and known to get no requests, is released by its cell, or
-    is past its budget.
-    """
+    """Return whether the instance is idle without new requests, released, or past its budget."""
     if found is not None and found[1].draining and found[1].idle:
         return True
     if pod.draining_since is None:

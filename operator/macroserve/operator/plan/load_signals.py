@@ -1,4 +1,4 @@
-"""Derive the load signals for scaling from one reconcile's observation."""
+"""Load signals for scaling, from one reconcile's observation."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from macroserve.sim.instance import FixedLatencyModel
 
 
 def unknown(observation: Observation, load: LoadReport | None) -> str | None:
-    """Return why the load is not known, as a sentence, or None if it is known."""
+    """Return why the load is unknown, as a sentence, or None if it is known."""
     if observation.report is None:
         return "The head does not answer, so the load is unknown."
     if load is None:
@@ -52,11 +52,10 @@ def num_ready(observation: Observation) -> int:
 
 
 def start_s(observation: Observation, default_s: float) -> float:
-    """Return the seconds that nine of ten instances take at most from their pods' creation until
-    they serve, as measured; `default_s` before the first measure.
+    """Return the measured 90th percentile of instances' start times, seconds, or the default.
 
-    In a claim that instances add to, every node finds what the first one fetched: cold starts are
-    past where a warm one has been seen.
+    In a claim that instances write, all nodes find what the first one fetched, so cold starts no
+    longer count once a warm one was measured.
     """
     measured = observation.status.get("startup")
     if measured is None:
@@ -80,8 +79,10 @@ def shown_ratio(ratio: float) -> float:
 
 
 def _strategy(manifest: Manifest) -> Strategy:
-    """Return the strategy with the manifest's ordering; with its own in place of a function of the
-    user's, which is in the engines' environment alone."""
+    """Return the strategy with the manifest's ordering.
+
+    A user's function is only in the engines' environment; the strategy's own ordering replaces it.
+    """
     ordering = manifest.spec.scheduling.ordering
     if ordering == "Auto" or ":" in ordering:
         return manifest.strategy
@@ -89,14 +90,14 @@ def _strategy(manifest: Manifest) -> Strategy:
 
 
 def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
-    """Return the design of the instances by their own report, or None before the first report."""
+    """Return the design of the instances by their own reports, or None before the first one."""
     statuses = [instance.status for cell in observation.cells for instance in cell.instances]
     known = [status for status in statuses if status.num_blocks]
     if not known or load.model is None or load.device is None or load.coefficients is None:
         return None
     smallest = min(known, key=lambda status: status.num_blocks * status.block_size)
     manifest = observation.manifest
-    # Instances of the version before tell no limits.
+    # Missing limits keep the defaults.
     sizes = SMALL.given(smallest.block_size, load.max_num_seqs, load.max_batch_tokens)
     config = InstanceConfig(
         strategy=_strategy(manifest),

@@ -1,4 +1,4 @@
-"""The simulations of MacroInstances' loads run one after another, beside the event loop."""
+"""Simulations of MacroInstances' loads, one at a time, in a thread."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ from macroserve.operator.logs import about
 
 EVERY_S = 15.0
 PAUSES = 4.0
-"""After a simulation at least this many times as long as it took pass before the next."""
+"""Shortest pause after a simulation, relative to its duration."""
 
 STALE_S = 120.0
-"""What was found out longer ago is not known any more: the worker has too much to do."""
+"""Age after which a result is discarded, because the worker is overloaded."""
 
 
 T = TypeVar("T")
@@ -24,19 +24,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Found(Generic[T]):
-    """The last result of a simulation.
-
-    Attributes:
-        what: The result; None if the simulation failed.
-    """
+    """Last result of a simulation."""
 
     what: T | None
+    """None if the simulation failed."""
     at: float
     next_at: float
 
 
 class Simulations(Generic[T]):
-    """Simulations of MacroInstances run one after the other, beside the event loop.
+    """Scheduler and results of simulations, which run one at a time outside the event loop.
 
     found: called on the event loop when the result for a MacroInstance has changed.
     clock: monotonic clock, seconds.
@@ -53,14 +50,13 @@ class Simulations(Generic[T]):
 
     @property
     def running(self) -> Mapping[Key, asyncio.Task[None]]:
-        """Return the simulations that run or wait, by MacroInstance."""
+        """Return the running and waiting simulations by MacroInstance."""
         return self._running
 
     def latest(self, key: Key, simulate: Callable[[], T | None]) -> T | None:
-        """Return the last result, or None if there is none yet. Start a new simulation when it is
-        due.
+        """Return the last result, if any, and start a new simulation when it is due.
 
-        simulate: runs in another thread, so it must not touch what this one changes.
+        simulate: runs in another thread, so it must not share mutable state.
         """
         now = self._clock()
         found = self._found.get(key)
@@ -69,13 +65,13 @@ class Simulations(Generic[T]):
         return found.what if found and now - found.at <= STALE_S else None
 
     def forget(self, key: Key) -> None:
-        """Discard the last result and the result of a simulation that runs now."""
+        """Discard the last result and that of a running simulation."""
         self._found.pop(key, None)
         if task := self._running.pop(key, None):
             task.cancel()
 
     async def stop(self) -> None:
-        """Stop waiting for results. A simulation that runs takes another second or two to end."""
+        """Stop waiting for results. A running simulation takes another second or two to end."""
         tasks = list(self._running.values())
         for key in list(self._running):
             self.forget(key)

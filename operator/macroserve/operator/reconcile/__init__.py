@@ -1,1 +1,1 @@
-"""Reconcile MacroInstances one by one, as the work queue orders them."""
+"""Reconciles of MacroInstances, one by one, in the order of a work queue."""

@@ -1,4 +1,4 @@
-"""The head connection requests the report of a MacroInstance's head, and keeps the keys for it."""
+"""Connection to the head of a MacroInstance: its report, and the keys for it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,24 +22,21 @@ from macroserve.operator.observe.pods import is_being_set_up
 from macroserve.operator.render.context import RenderContext
 
 READ_AGAIN = timedelta(seconds=10)
-"""How soon a secret that a person has changed is taken over."""
+"""Delay until a changed secret takes effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadState:
-    """The answer of a head.
-
-    Attributes:
-        load: Load; None if it was not requested, or the head does not know it.
-    """
+    """Answer of a head."""
 
     client: AdminClient
     report: HeadReport
     load: LoadReport | None
+    """None if it was not requested, or the head does not know it."""
 
 
 class HeadConnection:
-    """The connection to the head of one MacroInstance keeps its tokens and its TLS state."""
+    """Connection to the head of one MacroInstance, with its tokens and TLS state."""
 
     def __init__(self, api: Api, http: aiohttp.ClientSession, key: Key) -> None:
         self._log = about(key, __name__)
@@ -65,8 +62,9 @@ class HeadConnection:
     async def tls(
         self, render_context: RenderContext, pods: Sequence[Object], now: datetime
     ) -> Tls | None:
-        """Return the TLS state, or None for plain HTTP. Create the certificate if it is absent, and
-        renew it. Raise ApiError and CertificateError.
+        """Return the TLS state (None: plain HTTP), after creating or renewing the certificate.
+
+        Raises ApiError and CertificateError.
 
         pods: all pods that mount its Secret.
         """
@@ -84,9 +82,7 @@ class HeadConnection:
         needs_load: Callable[[Report], bool],
         tls: Tls | None = None,
     ) -> HeadState | None:
-        """Return the state of the head at the address of its pod, or None if it does not answer as
-        it should.
-        """
+        """Return the state of the head at its pod's address, or None without a valid answer."""
         scheme = "https" if tls else "http"
         head = AdminClient(
             self._http,
@@ -117,8 +113,9 @@ class HeadConnection:
 
 
 def _is_due(read_at: datetime | None, pods: Sequence[Object], now: datetime) -> bool:
-    """Return whether to read a Secret again. While a pod is being set up, every reconcile reads it:
-    without the Secret the pod waits for ever.
+    """Return whether to read a Secret again.
+
+    While a pod is being set up, every reconcile does: without the Secret the pod waits forever.
     """
     is_old = read_at is None or now - read_at >= READ_AGAIN
     return is_old or any(is_being_set_up(pod) for pod in pods)

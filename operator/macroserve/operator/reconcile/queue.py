@@ -1,6 +1,6 @@
-"""The work queue has one worker for each MacroInstance; a change of its objects wakes the worker.
+"""Work queue with one worker per MacroInstance, woken by changes of its objects.
 
-A reconcile that fails is logged, counted and tried again later; it holds up no other MacroInstance.
+A failed reconcile is logged, counted and retried; it does not delay other MacroInstances.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ RECONCILE_TIMEOUT_S = 120.0
 MIN_WAIT_S = 1.0
 MAX_WAIT_S = 15.0
 GAP_S = 0.1
-"""Seconds between two reconciles at least: simultaneous changes are reconciled once."""
+"""Shortest pause between two reconciles; merges simultaneous changes."""
 
 
 class WorkQueue:
-    """The work queue reconciles each MacroInstance by a worker of its own.
+    """Work queue with one worker per MacroInstance.
 
-    reconciler: returns the reconciler of a resource, as the resource is when its worker begins.
+    reconciler: returns a new worker's reconciler for its resource.
     forget: called for each MacroInstance that is gone.
     """
 
@@ -39,7 +39,7 @@ class WorkQueue:
         self._leading = False
 
     def changed(self, resource: Object) -> None:
-        """Record the present form of a MacroInstance that exists."""
+        """Record a new or changed MacroInstance."""
         key = Key.of(resource)
         before = self._resources.get(key)
         if before and _uid(before) != _uid(resource):
@@ -53,7 +53,7 @@ class WorkQueue:
             self._workers[key].wake(is_change=True)
 
     def gone(self, resource: Object) -> None:
-        """Record that a MacroInstance was deleted, unless another of its name exists since."""
+        """Record that a MacroInstance was deleted, unless a new one of the same name exists."""
         key = Key.of(resource)
         found = self._resources.get(key)
         if found and _uid(found) == _uid(resource):
@@ -106,9 +106,9 @@ class WorkQueue:
 
 
 class _Worker:
-    """The worker reconciles one MacroInstance whenever it is woken, until the resource is gone.
+    """Task that reconciles one MacroInstance when woken, until the resource is gone.
 
-    resource: returns the present resource, None once it is gone.
+    resource: returns the current resource, None once it is gone.
     gone: called when the worker finds the resource gone.
     """
 
@@ -147,7 +147,7 @@ class _Worker:
             elif changed_at is not None:
                 metrics.REACTION_SECONDS.observe(time.monotonic() - changed_at)
             wait_s = MIN_WAIT_S if requeue is Requeue.SOON else min(2 * wait_s, MAX_WAIT_S)
-            # One that failed is not tried at every event of its own pods.
+            # After a failure, do not retry on every event of its own pods.
             await asyncio.sleep(GAP_S if requeue else MIN_WAIT_S / 2)
             try:
                 async with asyncio.timeout(wait_s * random.uniform(0.8, 1.2)):
@@ -156,7 +156,7 @@ class _Worker:
                 pass
 
     async def _reconcile(self, resource: Object) -> Requeue | None:
-        """Reconcile once; return None if that failed."""
+        """Reconcile once; return None on failure."""
         metrics.RECONCILES.inc()
         try:
             with metrics.RECONCILE_SECONDS.time():
@@ -182,9 +182,7 @@ def _uid(resource: Object) -> str:
 
 
 def _essence(resource: Object) -> tuple[object, ...]:
-    """Return the fields whose change requires a reconcile: all but the status, which reconciles
-    write.
-    """
+    """Return the fields whose change requires a reconcile: all but the status."""
     metadata = resource["metadata"]
     return (
         metadata["uid"],

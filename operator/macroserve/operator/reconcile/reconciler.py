@@ -1,8 +1,8 @@
-"""Reconcile a MacroInstance in four phases: observe, plan, apply, report.
+"""Reconcile of a MacroInstance in four phases: observe, plan, apply, report.
 
-Level-triggered: a reconcile looks at what is there, takes the next actions, each of which may be
-repeated, and leaves the rest to those that follow. What must outlive this process is in the
-cluster: labels, annotations, the status.
+It is level-triggered: each reconcile takes the next, idempotent actions from the observed state and
+leaves the rest to later ones. State that must outlive the process is in the cluster: labels,
+annotations, the status.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from macroserve.api.manifest import ManifestError
 from macroserve.core.scaling.fleet import Fleet, FleetPlan, plan_actions
 from macroserve.operator.apply.actuator import Actuator, Effect
 from macroserve.operator.apply.deletion import add_finalizer, finalize, has_finalizer
-from macroserve.operator.apply.desired_objects import DesiredObjects
+from macroserve.operator.apply.owned_objects import DesiredObjects
 from macroserve.operator.apply.tls import CertificateError
 from macroserve.operator.apply.tokens import TokensError
 from macroserve.operator.k8s.cache import Store
@@ -46,7 +46,7 @@ from macroserve.operator.report.reporter import Reporter
 
 
 class Requeue(Enum):
-    """The time to reconcile again if no event asks for it."""
+    """Time of the next reconcile if no event asks for it."""
 
     SOON = "soon"
     """A change is under way that causes no event."""
@@ -57,11 +57,7 @@ class Requeue(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """The context holds what the reconciles of all MacroInstances share.
-
-    budget: kind of disruption budget of this cluster.
-    now: wall clock, with a time zone.
-    """
+    """State shared by the reconciles of all MacroInstances."""
 
     api: Api
     http: aiohttp.ClientSession
@@ -69,11 +65,13 @@ class OperatorContext:
     autoscaler: Autoscaler
     options: OperatorOptions
     budget: Kind
+    """Kind of this cluster's disruption budgets."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """Wall clock, with a time zone."""
 
 
 class Reconciler:
-    """The reconciler of one MacroInstance keeps what is expensive to build between reconciles."""
+    """Reconciler of one MacroInstance; caches what is expensive to build."""
 
     def __init__(self, context: OperatorContext, resource: Object) -> None:
         self.uid: str = resource["metadata"]["uid"]
@@ -86,7 +84,7 @@ class Reconciler:
         self._fleet: Fleet | None = None
 
     async def reconcile(self, resource: Object) -> Requeue:
-        """Reconcile the resource as the API server showed it last. Raise ApiError."""
+        """Reconcile the resource as the API server last sent it. Raise ApiError."""
         now = self._context.now()
         if is_deleting(resource) and await self._finalize(resource, now):
             return Requeue.STOP
@@ -110,8 +108,8 @@ class Reconciler:
     async def _finalize(self, resource: Object, now: datetime) -> bool:
         """Take one step of the deletion; return whether it is complete. Raise ApiError.
 
-        The wait for the ingress counts from the first step, not from the deletion, which may be
-        long ago if no operator ran.
+        The wait for the ingress counts from the first step, because the deletion may be long ago if
+        no operator ran.
         """
         self._finalizing_since = self._finalizing_since or now
         waited = now - self._finalizing_since
@@ -120,7 +118,7 @@ class Reconciler:
     async def _apply(self, resource: Object, desired: DesiredObjects, now: datetime) -> Requeue:
         context = self._context
         problems: list[Problem] = []
-        # Before the pods that mount them: a kubelet that finds no Secret comes back later.
+        # Secrets come before the pods that mount them: a kubelet that finds none retries slowly.
         try:
             tokens = await self._head.tokens(desired.render_context, self._pods(), now)
             tls = await self._head.tls(desired.render_context, self._pods(), now)
@@ -167,7 +165,7 @@ class Reconciler:
         return self._requeue(current, effect)
 
     def _desired_objects(self, resource: Object) -> DesiredObjects:
-        """Return the desired objects of the present generation. Raise ManifestError."""
+        """Return the desired objects of the current generation. Raise ManifestError."""
         if self._desired is None or self._desired.generation != resource["metadata"]["generation"]:
             self._desired = DesiredObjects(resource, self._context.options, self._context.budget)
         return self._desired
@@ -207,9 +205,7 @@ class Reconciler:
         return list(self._context.store.of(POD, self._key).values())
 
     async def _missing(self, desired: DesiredObjects, observation: Observation) -> list[Problem]:
-        """Return the problems of pods that wait for an absent Secret; their status does not mention
-        it.
-        """
+        """Return problems of pods that wait for an absent Secret, which their status omits."""
         secret = desired.manifest.spec.ingress.api_keys_secret
         servers = observation.ingress
         if secret is None or (servers and servers.complete):
@@ -219,9 +215,7 @@ class Reconciler:
         return [missing_secret("spec.ingress.apiKeysSecret", secret)]
 
     def _requeue(self, current: Fleet, effect: Effect) -> Requeue:
-        """Return when to reconcile again: soon after an action, during a drain and while members
-        change.
-        """
+        """Return when to reconcile again: soon after actions and while members drain or change."""
         members = tuple(replace(member, remaining_tokens=0) for member in current.members)
         seen, self._fleet = self._fleet, replace(current, members=members)
         drains = any(member.draining for member in members)

@@ -1,5 +1,4 @@
-"""Build the objects of a MacroInstance, as plain mappings, from its manifest alone, by pure
-functions."""
+"""Pure functions that build a MacroInstance's objects, as plain mappings, from its manifest."""
 
 from macroserve.operator.k8s.kinds import (
     CERTIFICATE,
@@ -15,10 +14,10 @@ from macroserve.operator.render.context import RenderContext
 
 
 def children(context: RenderContext, budget: Kind) -> list[tuple[Kind, Object]]:
-    """Return the objects that do not depend on the number of instances, except the Secrets, in the
-    order of creation.
+    """Return the objects independent of the number of instances, in creation order, without
+    Secrets.
 
-    budget: the kind of disruption budget that the cluster has.
+    budget: kind of this cluster's disruption budgets.
     """
     issued = [(CERTIFICATE, shared.certificate(context))] if context.tls.issued else []
     return [

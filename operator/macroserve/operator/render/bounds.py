@@ -1,6 +1,6 @@
-"""Limit the memory and disk of a served pod where its template sets no limit.
+"""Limits on the memory and disk of served pods, unless their template sets them.
 
-A limit is no reservation: it keeps a pod that grows without end from taking its node with it.
+A limit, which reserves nothing, prevents a growing pod from bringing down its node.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ OTHER_FOLDERS_SIZE = "10Gi"
 
 
 def bounded(pod: Mapping[str, Any], memory_limit: str) -> dict[str, Any]:
-    """Return a pod in which every container has a memory limit and every ``emptyDir`` a size limit.
+    """Return the pod with a memory limit per container and a size limit per ``emptyDir``.
 
-    memory_limit: of the engine's container; a larger request of the template's raises it.
+    memory_limit: for the engine's container; a larger request in the template raises it.
     """
     spec = dict(pod["spec"])
     for field in ("initContainers", "containers"):
@@ -46,9 +46,7 @@ def _bounded_container(container: Mapping[str, Any], memory_limit: str) -> dict[
 
 
 def _bounded_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the volume with a size limit. A volume without a source is an ``emptyDir`` to the API
-    server.
-    """
+    """Return the volume with a size limit; one without a source counts as ``emptyDir``."""
     sources = {kind for kind, source in volume.items() if kind != "name" and source is not None}
     folder = volume.get("emptyDir") or {}
     if not sources <= {"emptyDir"} or folder.get("sizeLimit") is not None:
@@ -57,7 +55,7 @@ def _bounded_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """Return the larger quantity. A text that is not one counts as 0: the API server refuses it."""
+    """Return the larger quantity. Invalid texts, which the API server refuses, count as 0."""
     return other if _bytes(one) < _bytes(other) else one
 
 

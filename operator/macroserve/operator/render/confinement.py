@@ -1,4 +1,4 @@
-"""Confine every served pod, unless the operator's policy permits its template less."""
+"""Security settings of every served pod, unless the operator's policy allows more."""
 
 from typing import Any
 
@@ -20,4 +20,4 @@ SIDECAR_SECURITY: dict[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
-"""The containers that a template adds have these: their images may write to their root."""
+"""Settings of containers that a template adds; their images may write to their root."""

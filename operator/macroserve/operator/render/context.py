@@ -1,4 +1,4 @@
-"""The render context holds the inputs of a MacroInstance's objects."""
+"""Inputs of a MacroInstance's rendered objects."""
 
 import hashlib
 import json
@@ -13,22 +13,20 @@ from macroserve.operator.render.served_network import DEFAULT, ServedNetwork
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
 _RENDERED_PARTS = ("ingress", "template")
-"""Fields of a spec that pods show once they are rendered."""
+"""Fields of a spec that are visible in rendered pods."""
 
 
 @dataclass(frozen=True)
 class RenderContext:
-    """The render context of a MacroInstance holds everything that its objects are built from.
-
-    document: the resource as applied, with ``metadata`` and ``spec``.
-    image: image of all pods of the MacroInstance.
-    """
+    """All inputs from which a MacroInstance's objects are rendered."""
 
     manifest: Manifest
     document: Mapping[str, Any]
+    """The resource as applied, with ``metadata`` and ``spec``."""
     namespace: str
     uid: str
     image: str
+    """Image of all pods of the MacroInstance."""
     image_pull_policy: str
     operator_namespace: str = "default"
     network: ServedNetwork = DEFAULT
@@ -40,12 +38,13 @@ class RenderContext:
 
     @property
     def template(self) -> Mapping[str, Any]:
-        """Return the template of the instances' pods as the person wrote it."""
+        """Return the user's template of the instances' pods."""
         return self.manifest.spec.template or {}
 
     def metadata(self, name: str, component: str | None = None, **more: Object) -> Object:
-        """Return the metadata of an object that is deleted with the MacroInstance, with `more`
-        fields such as annotations.
+        """Return the metadata of an object that is deleted with the MacroInstance.
+
+        more: further fields, such as annotations.
         """
         own_labels = {**names.labels(self.name, component), **more.pop("labels", {})}
         return {
@@ -66,12 +65,11 @@ class RenderContext:
         }
 
     def revision(self, rendered: Object, *, serves_api: bool = False) -> str:
-        """Return the hash of how a pod is rendered, and of the part of the manifest that it reads
-        at start.
+        """Return the hash of a rendered pod and of the manifest's fields that it reads at start.
 
-        Fields at their defaults do not count: a version that adds one replaces no pod.
+        Fields at their defaults do not count, so an upgrade that adds one replaces no pods.
 
-        serves_api: the pod reads all of ``spec.api``; an engine reads the reasoning parser alone.
+        serves_api: the pod reads all of ``spec.api``; an engine reads only the reasoning parser.
         """
         spec = self.manifest.spec.model_dump(
             by_alias=True,

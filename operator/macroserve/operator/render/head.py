@@ -1,4 +1,4 @@
-"""The head is the pod in which the cell schedulers run; a Service leads to it."""
+"""The pod in which the cell schedulers run, and its Service."""
 
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
@@ -11,13 +11,14 @@ START_S = 300
 GRACE_S = 30
 RESOURCES = {"requests": {"cpu": "200m", "memory": "1Gi"}}
 MEMORY_LIMIT = "8Gi"
-"""Ray's own processes take about 1 GiB, and each cell scheduler a process of its own."""
+"""About 1 GiB for Ray's own processes; the rest for one process per cell scheduler."""
 SIZES = pods.FolderSizes(tmp="4Gi", cache="4Gi", shm="1Gi")
 
 
 def deployment(context: RenderContext) -> Object:
-    """Return a Deployment of one pod, which ends before the next one starts: two heads would make
-    conflicting decisions.
+    """Return a Deployment of one pod, which ends before its successor starts.
+
+    Two heads would make conflicting decisions.
     """
     name = names.head(context.name)
     pod = pods.base_pod(

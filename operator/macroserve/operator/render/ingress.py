@@ -1,6 +1,4 @@
-"""The ingress takes the clients' requests. Its replicas are equal, each on its own node if
-possible.
-"""
+"""Ingresses for the clients' requests: equal replicas, on different nodes if possible."""
 
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
@@ -9,11 +7,11 @@ from macroserve.operator.render.bounds import bounded
 from macroserve.operator.render.context import RenderContext
 
 START_S = 600
-"""An ingress fetches the model's tokenizer first."""
+"""Includes fetching the model's tokenizer."""
 GRACE_S = 300
 RESOURCES = {"requests": {"cpu": "200m", "memory": "512Mi"}}
 MEMORY_LIMIT = "8Gi"
-"""The frontend takes about 1 GiB; the rest is for requests and for what checks them."""
+"""About 1 GiB for the frontend; the rest for requests and the processes that check them."""
 SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 
 
@@ -25,7 +23,7 @@ def deployment(context: RenderContext) -> Object:
         context,
         "ingress",
         args=["--head", f"{context.tls.scheme}://{names.head(context.name)}:{names.HEAD_PORT}"],
-        # Probed on the private one: clients who take all connections of the other do not end it.
+        # Probe the private port, because clients could exhaust the connections of the public one.
         ports={"private": names.PRIVATE_PORT, "http": names.PUBLIC_PORT},
         readiness="/ready",
         resources=RESOURCES,
@@ -55,7 +53,8 @@ def deployment(context: RenderContext) -> Object:
         }
     ]
     if (cache := context.manifest.spec.model.cache) and not cache.writable:
-        # The tokenizer is there, and perhaps nowhere else. One that is written may be of one node.
+        # A read-only cache may be the only place with the tokenizer; a writable one may be
+        # node-local.
         model_cache.mount(context, pod["spec"])
     pod = template.merged(pod, template.for_ingress(context.template))
     pod = bounded(pod, MEMORY_LIMIT)

@@ -1,32 +1,34 @@
-"""The pod of an instance: a bare one, so that the operator can choose which one to delete."""
+"""Pods of instances, without a controller, so that the operator chooses which one to delete."""
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from macroserve.core.engine_sizes import GIB, SMALL_CACHE_BYTES
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.kinds import Object
-from macroserve.operator.render import affinity, model_cache, pods, template
+from macroserve.operator.render import model_cache, pods, template
 from macroserve.operator.render.bounds import bounded
 from macroserve.operator.render.context import RenderContext
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 START_S = 3600
 """Time to fetch and load a model, seconds."""
 GRACE_S = 300
 EMULATED_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}}
-"""Resources of an Emulated engine, unless the template says otherwise."""
+"""Resources of an Emulated engine, unless the template sets them."""
 REAL_REQUEST_BYTES = 2 * GIB
-"""Memory requested for a real engine; without a request, the limit would count as one. The actual
-need, devices above all, depends on the model: a template's ``resources`` set it. The cache in host
-memory is added."""
+"""Memory request of a real engine, without which the limit would be the request; the cache in host
+memory is added. A template's ``resources`` set the model's actual needs, including devices."""
 EMULATED_MEMORY_LIMIT = "4Gi"
 MEMORY_PER_DEVICE_BYTES = 32 * GIB
-"""Host memory for a worker process and its share of the weights while they are loaded. On a machine
+"""Host memory for a worker process and its share of the weights while they load. On machines
 without devices the KV cache is added."""
 EMULATED_SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 REAL_SHM_BYTES = 16 * GIB
-"""Memory that worker processes share, in addition to the cache in host memory."""
+"""Memory shared by worker processes, in addition to the cache in host memory."""
 
 
 def instance_pod(
@@ -36,8 +38,9 @@ def instance_pod(
     pool: Pool,
     excluded_nodes: frozenset[str] = frozenset(),
 ) -> Object:
-    """Return the pod of an instance, kept off `excluded_nodes`. These are not part of its revision:
-    running pods stay when more nodes are avoided.
+    """Return the pod of an instance, kept off `excluded_nodes`.
+
+    The nodes are not part of its revision: running pods stay when more nodes are avoided.
     """
     rendered = _rendered(context)
     metadata: dict[str, Any] = rendered["metadata"]
@@ -53,17 +56,51 @@ def instance_pod(
             labels=metadata["labels"] | own,
             annotations=annotations,
         ),
-        "spec": affinity.excluding(rendered["spec"], excluded_nodes),
+        "spec": excluding(rendered["spec"], excluded_nodes),
     }
 
 
+def excluding(spec: Mapping[str, Any], nodes: Collection[str]) -> dict[str, Any]:
+    """Return a pod's spec with an affinity that excludes the nodes in each of its terms.
+
+    It uses the nodes' names, because their label ``kubernetes.io/hostname`` is the kubelet's host
+    name, which on some clouds differs from a pod's ``nodeName``.
+    """
+    if not nodes:
+        return dict(spec)
+    # API servers accept one name per requirement; all requirements hold.
+    off = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(nodes)
+    ]
+    affinity = spec.get("affinity") or {}
+    of_nodes = affinity.get("nodeAffinity") or {}
+    required = of_nodes.get(_REQUIRED)
+    if required is None:
+        required = {"nodeSelectorTerms": [{"matchFields": off}]}
+    else:
+        terms = [_with(term, off) for term in required.get("nodeSelectorTerms") or ()]
+        required = {**required, "nodeSelectorTerms": terms}
+    return {
+        **spec,
+        "affinity": {**affinity, "nodeAffinity": {**of_nodes, _REQUIRED: required}},
+    }
+
+
+def _with(term: Mapping[str, Any], off: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a term with the exclusion; an empty term, which matches no node, stays empty."""
+    fields = term.get("matchFields") or []
+    if not fields and not term.get("matchExpressions"):
+        return dict(term)
+    return {**term, "matchFields": [*fields, *off]}
+
+
 def revision(context: RenderContext) -> str:
-    """Return the revision of an instance's pod that is created now."""
+    """Return the revision of instance pods that are created now."""
     return context.revision(_rendered(context))
 
 
 def _rendered(context: RenderContext) -> Object:
-    """Return the pod without the fields that tell one instance from another."""
+    """Return the pod without the fields that differ between instances."""
     emulated = context.manifest.spec.engine.type == "Emulated"
     pod = pods.base_pod(
         context,
@@ -76,7 +113,7 @@ def _rendered(context: RenderContext) -> Object:
         grace_s=GRACE_S,
         sizes=EMULATED_SIZES if emulated else _real_sizes(context),
         env={
-            # What vLLM says of its start: the cache's size, the graphs, the attention's kernels.
+            # vLLM logs facts of its start: the cache's size, graphs, attention kernels.
             "VLLM_LOGGING_LEVEL": {"value": "INFO"},
             "MACROSERVE_INSTANCE": pods.of_label(names.INSTANCE),
             "MACROSERVE_POOL": pods.of_label(names.POOL),
@@ -103,8 +140,7 @@ def _real_resources(context: RenderContext) -> Object:
 
 
 def _real_sizes(context: RenderContext) -> pods.FolderSizes:
-    """Return the sizes of a real engine's folders. ``cache`` has the models that it downloads,
-    unless a volume of the template takes its place."""
+    """Return the folder sizes of a real engine; ``cache`` is for downloaded models."""
     shm = _quantity(REAL_SHM_BYTES + _host_cache_bytes(context))
     return pods.FolderSizes(tmp="20Gi", cache="500Gi", shm=shm)
 
@@ -119,9 +155,7 @@ def _quantity(num_bytes: int) -> str:
 
 
 def service(context: RenderContext) -> Object:
-    """Return a headless Service with the addresses of all instances, ready or not, so that a
-    restarted part finds them.
-    """
+    """Return a headless Service of all instances; restarted components also find unready ones."""
     return {
         "metadata": context.metadata(names.instances_service(context.name), "instance"),
         "spec": {
@@ -136,7 +170,7 @@ def service(context: RenderContext) -> Object:
 def disruption_budget(context: RenderContext, num_instances: int) -> Object:
     """Return a PodDisruptionBudget under which at most one of the desired instances is missing.
 
-    The budget is a minimum of available pods: the API server takes a maximum of unavailable pods
+    It is a minimum of available pods, because the API server derives a maximum of unavailable pods
     from ``spec.instances``, which autoscaling does not change.
     """
     return {

@@ -1,8 +1,8 @@
-"""Render ``spec.model.cache``: a volume that instances share, and the init container that fills it.
+"""``spec.model.cache``: a volume that instances share, and the init container that fills it.
 
-The init container runs in every instance's pod, so that a pod on a node whose folder is empty fills
-it too, and a failure is that of a pod. The clients of the hub lock each file, so that pods that
-start at the same time fetch it once.
+The init container runs in every instance's pod, so that it also fills an empty folder on a new
+node, and a failure is reported by the pod. The hub's clients lock each file, so that pods that
+start together fetch it once.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ FETCH = "fetch-model"
 """Name of the init container."""
 FETCH_RESOURCES = {"requests": {"cpu": "100m", "memory": "512Mi"}}
 _FETCH_PARTS = ("image", "imagePullPolicy", "env", "envFrom", "securityContext", "volumeMounts")
-"""Fields in which the container that fetches is like the engine's: a token for the hub, a proxy."""
+"""Fields that the fetching container copies from the engine's, for a hub token or a proxy."""
 
 
 def mount(context: RenderContext, spec: dict[str, Any]) -> None:
-    """Add the cache to a pod's spec, and say to its first container what it keeps there."""
+    """Add the cache to a pod's spec, and point its first container's environment to it."""
     cache = context.manifest.spec.model.cache
     if cache is None:
         return
@@ -31,7 +31,7 @@ def mount(context: RenderContext, spec: dict[str, Any]) -> None:
     read_only = {} if cache.writable else {"readOnly": True}
     container["volumeMounts"].append({"name": names.MODEL_CACHE, "mountPath": FOLDER, **read_only})
     spec["volumes"].append({"name": names.MODEL_CACHE, **_source(cache)})
-    # A start does not wait until the owner of every file has been looked at.
+    # Otherwise a start waits until Kubernetes has checked the owner of every file.
     spec["securityContext"] = {**spec["securityContext"], "fsGroupChangePolicy": "OnRootMismatch"}
     moved = _env(cache)
     kept = [entry for entry in container["env"] if entry["name"] not in moved]
@@ -39,8 +39,10 @@ def mount(context: RenderContext, spec: dict[str, Any]) -> None:
 
 
 def with_fetch(context: RenderContext, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pod, its template merged, with the init container that fetches the model; after
-    the template's own, which may be what leads to the hub."""
+    """Return the merged pod with the init container that fetches the model.
+
+    It runs after the template's own init containers, which may be needed to reach the hub.
+    """
     cache, spec = context.manifest.spec.model.cache, pod["spec"]
     containers = spec.get("containers") or ()
     engine = next((each for each in containers if each.get("name") == names.CONTAINER), None)
@@ -62,15 +64,15 @@ def _source(cache: ModelCache) -> Object:
         claim = {"claimName": cache.claim}
         return {"persistentVolumeClaim": claim if cache.writable else claim | {"readOnly": True}}
     if cache.host_path:
-        # A kubelet that finds no folder tells it in events alone; one that may not be written to
-        # is told by the container that fetches.
+        # DirectoryOrCreate: a kubelet reports a missing folder only in events, but the fetching
+        # container reports one that it cannot write.
         return {"hostPath": {"path": cache.host_path, "type": "DirectoryOrCreate"}}
     return {"image": {"reference": cache.image, "pullPolicy": "IfNotPresent"}}
 
 
 def _env(cache: ModelCache) -> dict[str, str]:
     if not cache.writable:
-        # Compiled code, tokens and locks stay the pod's own.
+        # Compiled code, tokens and locks stay in the pod.
         return {"HF_HUB_CACHE": f"{FOLDER}/huggingface/hub", "HF_HUB_OFFLINE": "1"}
     return {
         "HF_HOME": f"{FOLDER}/huggingface",

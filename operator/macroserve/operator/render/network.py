@@ -1,8 +1,7 @@
-"""Network policies of a MacroInstance say which pods reach which ports of its pods.
+"""Network policies: which pods reach which ports of a MacroInstance's pods.
 
-They narrow what comes in. What goes out stays open: ingresses and instances fetch models from
-wherever ``spec.model`` and ``spec.template`` say. Probes come from a pod's own node, and a pod
-reaches itself; network plugins let both through.
+Only incoming traffic is restricted: ingresses and instances fetch models from anywhere. Network
+    plugins always allow probes from a pod's node and a pod's traffic to itself.
 """
 
 from collections.abc import Iterable
@@ -48,9 +47,9 @@ def _policy(context: RenderContext, component: str, rules: list[Object]) -> Obje
 
 
 def _rule(ports: Iterable[int], peers: Iterable[Object]) -> Object:
-    """Return a rule for these ports; empty `peers` stand for everybody.
+    """Return a rule for these ports; empty `peers` allow everybody.
 
-    A range of ports is written out: before Kubernetes 1.22 API servers ignore ``endPort``.
+    Ranges are written out, because API servers before Kubernetes 1.22 ignore ``endPort``.
     """
     rule: dict[str, Any] = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
     if allowed := list(peers):
@@ -59,7 +58,7 @@ def _rule(ports: Iterable[int], peers: Iterable[Object]) -> Object:
 
 
 def _component(context: RenderContext, component: str) -> Object:
-    """Return a peer: pods of a component of the same MacroInstance, thus in its namespace."""
+    """Return a peer: a component's pods in the same MacroInstance."""
     return {"podSelector": {"matchLabels": names.selector(context.name, component)}}
 
 

@@ -13,20 +13,19 @@ from macroserve.operator.render.context import RenderContext
 MANIFEST_FOLDER = "/etc/macroserve/manifest"
 MANIFEST_FILE = "macroinstance.json"
 ADMIN_TOKEN = "admin-token"
-"""Key of the token with which the operator, or anybody else, sends commands to the head; users may
-replace it."""
+"""Key of the token that the head accepts for admin commands; users may replace it."""
 TOKENS_FOLDER = "/etc/macroserve/tokens"
 API_KEYS_FOLDER = "/etc/macroserve/api-keys"
 TLS_FOLDER = "/etc/macroserve/tls"
 CHAT_TEMPLATE_FOLDER = "/etc/macroserve/chat-template"
 CACHE_FOLDER = "/var/cache/macroserve"
 LEAVE_LOST_NODE_S = 10
-"""Seconds for which a pod stays on a node that does not answer; Kubernetes' default is 300."""
+"""Time for which a pod stays on an unreachable node, seconds; Kubernetes' default is 300."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSizes:
-    """Size limits of the folders that a pod may write; ``shm`` also counts as memory of the pod."""
+    """Size limits of writable folders; ``shm`` also counts as the pod's memory."""
 
     tmp: str
     cache: str
@@ -48,13 +47,12 @@ def base_pod(
     """Return the ``metadata`` (labels) and ``spec`` of a pod.
 
     ports: ports by name; the first one is probed.
-    readiness: path that answers 200 when requests may come.
+    readiness: path that answers 200 when the pod accepts requests.
     start_s: seconds after which a start counts as hung.
-    sizes: sizes of the folders that the pod may write to.
     env: ``value`` or ``valueFrom`` by name.
     """
     probed = next(iter(ports))
-    # An ingress is probed on its port for metrics, which stays plain HTTP.
+    # Ingresses are probed on their metrics port, which stays plain HTTP.
     scheme = "HTTP" if component == Role.INGRESS else context.tls.scheme.upper()
     container = {
         "name": names.CONTAINER,
@@ -98,7 +96,7 @@ def base_pod(
             },
             {"name": "tmp", "emptyDir": {"sizeLimit": sizes.tmp}},
             {"name": "cache", "emptyDir": {"sizeLimit": sizes.cache}},
-            # Ray's object store and vLLM's worker processes share memory there.
+            # Shared memory of Ray's object store and vLLM's worker processes.
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": sizes.shm}},
         ],
     }
@@ -129,8 +127,7 @@ def key_name(purpose: Purpose) -> str:
 
 
 def _keys(role: Role) -> list[Object]:
-    """Return the entries of the tokens' Secret that a pod of that role mounts, with file names.
-    The files change when the Secret does."""
+    """Return the items of the tokens' Secret that a pod of the role mounts, with file names."""
     items: list[Object] = [
         {"key": key_name(purpose), "path": purpose.value} for purpose in PURPOSES[role]
     ]
@@ -159,7 +156,7 @@ def of_label(label: str) -> Object:
 
 
 def _probe(path: str, port: str, scheme: str, period_s: int, failures: int) -> Object:
-    """Return a probe. A kubelet does not verify the certificate when it probes by TLS."""
+    """Return a probe; kubelets do not verify certificates."""
     way = {} if scheme == "HTTP" else {"scheme": scheme}
     return {
         "httpGet": {"path": path, "port": port, **way},
@@ -170,8 +167,10 @@ def _probe(path: str, port: str, scheme: str, period_s: int, failures: int) -> O
 
 
 def service_port(name: str, port: int) -> Object:
-    """Return a port that leads to the container's port of that name. It names the protocol, by
-    which server-side apply tells ports apart: older API servers do not fill in the default.
+    """Return a port that leads to the container's port of that name.
+
+    It names the protocol, part of the key in server-side apply, because older API servers do not
+    fill in the default.
     """
     return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
 

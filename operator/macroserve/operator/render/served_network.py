@@ -1,4 +1,4 @@
-"""Options that name the peers who may reach the served pods."""
+"""Options for the peers that may reach served pods."""
 
 from typing import Any
 
@@ -11,20 +11,18 @@ PROMETHEUS: Peer = {
     "namespaceSelector": {},
     "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
 }
-"""Pods with the label that the Prometheus Operator and Prometheus' own chart give theirs."""
+"""Pods with the label that the Prometheus Operator's and Prometheus' own charts set."""
 
 
 class ServedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The options under ``networkPolicy.served`` of the chart.
-
-    enabled: whether the policies restrict traffic.
-    clients_from: peers that may call the public port; empty for all.
-    metrics_from: peers that may scrape ingresses and instances.
-    """
+    """Options under ``networkPolicy.served`` of the chart."""
 
     enabled: bool = True
+    """Whether the policies restrict traffic."""
     clients_from: tuple[Peer, ...] = ()
+    """Peers that may call the public port; empty for all."""
     metrics_from: tuple[Peer, ...] = (PROMETHEUS,)
+    """Peers that may scrape ingresses and instances."""
 
     @staticmethod
     def from_json(text: str) -> "ServedNetwork":

@@ -4,13 +4,11 @@ import msgspec
 
 
 class ServedTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The options under ``servedTls`` of the chart.
-
-    issuer_ref: cert-manager's issuer, ``{name, kind, group}``; empty: the operator signs.
-    """
+    """Options under ``servedTls`` of the chart."""
 
     enabled: bool = False
     issuer_ref: dict[str, str] = msgspec.field(default_factory=dict)
+    """cert-manager's issuer, ``{name, kind, group}``; if empty, the operator signs."""
 
     @staticmethod
     def from_json(text: str) -> "ServedTls":

@@ -1,4 +1,4 @@
-"""Render what pods of a MacroInstance read: its manifest, keys, tokens and certificate."""
+"""Objects that a MacroInstance's pods read: its manifest, keys, tokens and certificate."""
 
 import json
 import secrets
@@ -13,7 +13,7 @@ from macroserve.operator.render.pods import ADMIN_TOKEN, MANIFEST_FILE, key_name
 
 SECRET = "secret"
 TOKEN_KEYS = (SECRET, ADMIN_TOKEN)
-"""What a person may change. All keys between the pods follow from the first."""
+"""Keys that users may change; all keys between pods are derived from the first."""
 
 
 def config_map(context: RenderContext) -> Object:
@@ -30,7 +30,7 @@ def config_map(context: RenderContext) -> Object:
 
 
 def key_data(keys: Mapping[Purpose, Iterable[str]]) -> dict[str, str]:
-    """Return keys as pods read them: a key a line, the newest first."""
+    """Return keys as pods read them: one per line, the newest first."""
     return {key_name(purpose): "".join(f"{k}\n" for k in held) for purpose, held in keys.items()}
 
 

@@ -1,4 +1,4 @@
-"""Merge a person's pod template into the operator's pod as a strategic merge patch would."""
+"""Merge of a user's pod template into the operator's pod, like a strategic merge patch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +16,10 @@ _KEYS = {
     "ports": ("containerPort", "protocol"),
     "tolerations": ("key", "effect"),
 }
-"""Lists whose items are told apart by fields. Any other list is replaced by the template's."""
+"""Lists whose items are identified by fields. Other lists are replaced by the template's."""
 _MERGED = ("containers", "initContainers")
-"""Lists whose items merge too. Elsewhere an item replaces its namesake whole: a volume that is a
-claim here and an empty folder there would be no volume."""
+"""Lists whose items are merged. In others the template's item replaces its namesake, because, for
+example, a volume must not have two sources."""
 
 _SHARED_POD_PARTS = ("imagePullSecrets", "tolerations")
 _FRONTEND_POD_PARTS = (*_SHARED_POD_PARTS, "volumes")
@@ -29,7 +29,7 @@ _FRONTEND_CONTAINER_PARTS = ("env", "envFrom", "volumeMounts")
 def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     """Merge a pod and a template, both with ``metadata`` and ``spec``.
 
-    A null in the template removes. Labels and annotations of the operator stay as they are.
+    A null in the template removes a field. The operator's labels and annotations win.
     """
     result = _merged(pod, {part: template[part] for part in ("spec",) if part in template})
     given = template.get("metadata") or {}
@@ -43,7 +43,7 @@ def merged(pod: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_confined_sidecars(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Confine the containers that the template adds, as far as it sets nothing else."""
+    """Confine the containers that the template adds, where it sets nothing else."""
     result = dict(spec)
     for field in _MERGED:
         containers = result.get(field)
@@ -64,16 +64,12 @@ def _confined(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def for_head(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an instances' template that applies to the head: node placement, but no
-    devices.
-    """
+    """Return the part of an instances' template that applies to the head: placement, no devices."""
     return {"spec": _only(template.get("spec") or {}, _SHARED_POD_PARTS)}
 
 
 def for_ingress(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a template that applies to an ingress: as for the head, and the access to
-    the model, whose tokenizer the ingress loads.
-    """
+    """Return the part that applies to an ingress: the head's, and access to the model."""
     spec = template.get("spec") or {}
     part = _only(spec, _FRONTEND_POD_PARTS)
     for container in spec.get("containers") or ():
@@ -105,8 +101,9 @@ def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
 def _merged_list(
     base: list[Any], patch: list[Any], keys: tuple[str, ...], merges: bool
 ) -> list[dict[str, Any]]:
-    """Return the base's items in order, then the new ones, including two of one name: taints with
-    one key and two values.
+    """Return the base's items in order, then the new ones.
+
+    New items may share a name: taints with one key and two values.
     """
     result = list(base)
     for item in patch:
@@ -119,8 +116,7 @@ def _merged_list(
 
 
 def _is_namesake(there: Mapping[str, Any], item: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
-    """Return whether two items have the same keys; a key after the first that the template's item
-    leaves out matches any value."""
+    """Return whether the items have the same keys; later keys missing in ``item`` match."""
     if not isinstance(item, Mapping):
         return False
     first, *others = keys

@@ -1,1 +1,1 @@
-"""Compute conditions, events and status from one reconcile."""
+"""Conditions, events and status, computed from one reconcile."""

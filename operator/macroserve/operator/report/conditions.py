@@ -1,7 +1,6 @@
-"""The conditions summarize the state of a MacroInstance after one reconcile.
+"""Conditions, which summarize the state of a MacroInstance after one reconcile.
 
-They name states, not events. Nothing in them changes while nothing happens: no ages, no rates; a
-status that stays the same is not written.
+They contain no ages or rates, so that an idle MacroInstance's status is not written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,9 +26,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """The reasons of conditions. Degraded first has the reasons of Kubernetes itself, such as
-    ``Unschedulable`` or ``OOMKilled``.
-    """
+    """Reasons of conditions. Degraded also has Kubernetes' own, such as ``Unschedulable``."""
 
     SERVING = "Serving"
     HEAD_UNAVAILABLE = "HeadUnavailable"
@@ -74,11 +71,10 @@ def conditions(found: ReconcileResult) -> list[dict[str, Any]]:
 def invalid(
     problems: Sequence[str], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the conditions of a spec that is not valid: the pods keep running, so most conditions
-    stay.
+    """Return the conditions of an invalid spec; most stay, because the pods keep running.
 
-    problems: sentences, one for each problem.
-    before: conditions so far.
+    problems: one sentence per problem.
+    before: current conditions.
     """
     refused = "The spec is invalid and was not applied: " + " ".join(problems)
     unknown = "No valid spec has been applied yet."
@@ -194,9 +190,7 @@ def _metrics(found: ReconcileResult) -> _ConditionDraft:
 def _dated(
     said: Iterable[_ConditionDraft], before: Sequence[Object], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """Return the conditions with their transition times. A condition whose status stays keeps its
-    time.
-    """
+    """Return the conditions with transition times, which change only with a condition's status."""
     result = []
     for type_, status, reason, message in said:
         text = "Unknown" if status is None else str(status)

@@ -1,4 +1,4 @@
-"""The newest decisions, with time and reason, stay in ``status.decisions``."""
+"""The newest decisions, with time and reason, for ``status.decisions``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +14,15 @@ MAX_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision and its reason.
-
-    Attributes:
-        what: The decision without a full stop, such as ``Merge cell-1 into cell-0``.
-        reason: A sentence.
-        event: Reason of the Event that tells the decision; empty if its actions have Events
-            of their own.
-    """
+    """A decision and its reason."""
 
     time: str
     what: str
+    """The decision without a full stop, such as ``Merge cell-1 into cell-0``."""
     reason: str
+    """A sentence."""
     event: str = ""
+    """Reason of its Event; empty if its actions have their own Events."""
 
     @staticmethod
     def from_status(entry: Mapping[str, Any]) -> "DecisionRecord":
@@ -40,7 +36,7 @@ class DecisionRecord:
 
 
 def decisions(plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
-    """Return the decisions of a plan, and the instances that a rollout replaces."""
+    """Return the decisions of a plan, including the instances that a rollout replaces."""
     time = rfc3339(now)
     removed = {decision.instance for decision in plan.decisions if isinstance(decision, Remove)}
     return (

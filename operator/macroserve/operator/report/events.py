@@ -1,8 +1,6 @@
-"""The recorder turns changes of a MacroInstance into Kubernetes Events, each once, when it happens.
+"""Kubernetes Events for the changes of a MacroInstance.
 
-``Recorder`` remembers what was decided and told; it makes event objects and sends nothing. What
-is told again and again within the hour for which an API server keeps events is one event with a
-count.
+Repetitions within the hour for which an API server keeps events are one event with a count.
 """
 
 import hashlib
@@ -26,8 +24,6 @@ MAX_MESSAGE_CHARS = 1000
 
 
 class EventDraft(NamedTuple):
-    """A draft holds the fields of one Event."""
-
     reason: str
     message: str
     warning: bool = False
@@ -41,10 +37,10 @@ class _SeenEvent:
 
 
 class Recorder:
-    """The recorder of one MacroInstance lives as long as this process reconciles it.
+    """Source of the Events of one MacroInstance; builds them without sending.
 
-    resource: the MacroInstance as the API server has it; its status tells what an earlier process
-    decided, so that a restart repeats nothing.
+    resource: the MacroInstance in the API server. Its status contains the decisions of earlier
+        processes, so that a restart repeats no Events.
     """
 
     def __init__(self, resource: Object) -> None:
@@ -79,9 +75,7 @@ class Recorder:
     def events(
         self, found: ReconcileResult, decided: Sequence[DecisionRecord], status: Object
     ) -> tuple[dict[str, Any], ...]:
-        """Return the Events of a reconcile: for what `decide` returned, and for the `status` after
-        it.
-        """
+        """Return the Events of a reconcile, for its new decisions and the new `status`."""
         news = [
             *_of_target(found),
             *(EventDraft(d.event, str(d)) for d in decided if d.event),
@@ -94,7 +88,7 @@ class Recorder:
     def invalid(
         self, problems: Sequence[str], status: Object, now: datetime
     ) -> tuple[dict[str, Any], ...]:
-        """Return the Events of a spec that is not valid; the same problems have one Event."""
+        """Return the Events of an invalid spec; the same problems have one Event."""
         before = condition(self._conditions, ConditionType.DEGRADED)
         after = condition(status["conditions"], ConditionType.DEGRADED)
         self._conditions = status["conditions"]
@@ -149,7 +143,7 @@ class Recorder:
                 )
 
     def _event(self, news: EventDraft, now: datetime) -> dict[str, Any]:
-        """Return the Event as ``v1`` has it. A repeated Event keeps its name and is replaced."""
+        """Return the Event in its ``v1`` form. A repeated Event keeps its name and is replaced."""
         recent = {n: t for n, t in self._told.items() if now - t.last < KEPT_FOR}
         told = recent.get(news)
         told = _SeenEvent(told.first, now, told.count + 1) if told else _SeenEvent(now, now, 1)

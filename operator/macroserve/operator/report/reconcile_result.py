@@ -1,4 +1,4 @@
-"""The result of one reconcile holds what its report needs: observed, desired, planned and done."""
+"""Result of one reconcile, for its report: observed, desired, planned and done."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +11,7 @@ from macroserve.operator.plan.avoidance import Avoidance, avoidance
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue is a problem and its subject (``instance-2``, ``The head``); the subject is empty if
-    the problem names it.
-    """
+    """A problem and its subject (``instance-2``, ``The head``); empty if the problem names it."""
 
     about: str
     problem: Problem
@@ -25,24 +23,21 @@ class Issue:
 
 @dataclass(frozen=True)
 class ReconcileResult:
-    """Hold what one reconcile observed, planned and did, for its report.
-
-    observation: from before the actions, whose effect the next reconcile observes.
-    fleet: the fleet that the observation shows.
-    done: actions of the plan that were carried out.
-    refusals: why the API server or a cell refused others.
-    """
+    """Observations, plan and effects of one reconcile."""
 
     observation: Observation
+    """State before the actions; the next reconcile observes their effect."""
     fleet: Fleet
     target: ScalingTarget
     plan: FleetPlan
     done: tuple[Action, ...] = ()
+    """Actions of the plan that were carried out."""
     refusals: tuple[Problem, ...] = ()
+    """Why the API server or a cell refused others."""
 
     @cached_property
     def serving(self) -> tuple[InstancePod, ...]:
-        """Return the instances that are ready, take requests, and are in a cell as far as known."""
+        """Return the ready instances that accept requests and, as far as known, are in a cell."""
         joined = {m.name for m in self.fleet.members if m.joined}
         return tuple(pod for pod in self._staying if pod.ready and pod.instance in joined)
 
@@ -72,8 +67,10 @@ class ReconcileResult:
 
     @property
     def min_serving(self) -> int:
-        """Return how many instances must serve for Ready: the number in ``spec``, or fewer if
-        autoscaling lowers it. Instances that autoscaling adds are extra."""
+        """Return how many instances must serve for Ready.
+
+        The number in ``spec``, or fewer if autoscaling lowers it; instances that it adds are extra.
+        """
         return min(self.target.desired_instances, self.observation.manifest.spec.instances)
 
     @property

@@ -1,4 +1,4 @@
-"""The reporter writes the status of a MacroInstance, and its Kubernetes Events."""
+"""Writer of a MacroInstance's status and Kubernetes Events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from macroserve.operator.report.scheduling_state import CELL_FIGURES
 from macroserve.operator.report.status import invalid_status, status
 
 FIGURES_EVERY = timedelta(seconds=10)
-"""How often a status is written in which only figures of the load have changed."""
+"""Shortest interval between writes in which only figures of the load change."""
 _FIGURES = (
     "prefilling",
     "decoding",
@@ -34,8 +34,9 @@ Status = Mapping[str, Any]
 
 
 class Reporter:
-    """The reporter of one MacroInstance writes changes alone. It remembers its last write: the API
-    server may show that a moment later.
+    """Reporter of one MacroInstance; writes only changes.
+
+    It remembers its last write, because the API server's copy may lag behind.
     """
 
     def __init__(self, api: Api, resource: Object) -> None:
@@ -52,7 +53,6 @@ class Reporter:
         return self._status
 
     def decide(self, plan: FleetPlan, now: datetime) -> tuple[DecisionRecord, ...]:
-        """Record and return the new decisions of the plan."""
         return self._recorder.decide(plan, now)
 
     async def report(self, found: ReconcileResult, decided: Sequence[DecisionRecord]) -> None:
@@ -61,7 +61,7 @@ class Reporter:
         await self._tell(new, self._recorder.events(found, decided, new), found.observation.now)
 
     async def report_invalid(self, problems: Sequence[str], generation: int, now: datetime) -> None:
-        """Report a spec that is not valid. Raise ApiError if the status cannot be written."""
+        """Report an invalid spec. Raise ApiError if the status cannot be written."""
         new = invalid_status(self._status, problems, generation, now)
         await self._tell(new, self._recorder.invalid(problems, new, now), now)
 
@@ -82,7 +82,7 @@ class Reporter:
         self._status, self._written = new, now
 
     async def _post(self, events: Iterable[Object]) -> None:
-        """Write the Events. A failure is not raised, because the status says the same."""
+        """Write the Events. Failures are not raised, because the status contains the same facts."""
         for event in events:
             try:
                 await self._api.apply(EVENT, event)

@@ -1,7 +1,6 @@
-"""Tell the scheduling state in the status: what cells and instances do, in few digits.
+"""``status.scheduling`` and the figures of cells.
 
-Figures have two digits and times are moments, not ages, so that they stay equal while nothing
-happens.
+Figures have two digits and times are not ages, so that they stay equal while nothing happens.
 """
 
 from collections.abc import Mapping
@@ -18,14 +17,12 @@ from macroserve.api.scheduling_state import (
 from macroserve.api.units import format_seconds
 from macroserve.operator.k8s.times import parsed, rfc3339
 from macroserve.operator.observe.observation import Observation
-from macroserve.operator.report.figures import ratio
 
 MAX_INSTANCES = 64
-"""Most instances that the status lists, so that a person can read it, and etcd keep it."""
+"""Most instances in the status, which people read and etcd stores."""
 MAX_REASONS = 16
 SAME_PHASE = timedelta(seconds=2)
-"""Difference between two computed beginnings of one phase: they come from an age, a second's
-heartbeat and whole seconds."""
+"""Tolerance between two computed starts of one phase, due to rounding and heartbeats."""
 CELL_FIGURES = (
     "phases",
     "oldestWait",
@@ -36,15 +33,13 @@ CELL_FIGURES = (
     "stepTime",
     "predictedStepTime",
 )
-"""Fields of a cell that ``cell_figures`` returns."""
 
 
 def scheduling(observation: Observation) -> dict[str, Any] | None:
-    """Return the state of each instance, and the refusals of the last minute by reason; None while
-    the head does not answer.
+    """Return the state of each instance, and the refusals of the last minute by reason.
 
-    The instances are in the order of cells, then names. Beyond MAX_INSTANCES they are only counted.
-    Lists that are empty are left out.
+    None while the head does not answer. Instances are sorted by cell and name; those beyond
+    MAX_INSTANCES are only counted. Empty lists are left out.
     """
     if observation.report is None:
         return None
@@ -70,7 +65,7 @@ def scheduling(observation: Observation) -> dict[str, Any] | None:
 
 
 def cell_figures(report: CellReport) -> dict[str, str]:
-    """Return the fields of a cell that tell its scheduling state."""
+    """Return the fields of a cell that show its scheduling state."""
     (state,) = cell_states((report,))
     phases = ", ".join(f"{num} {phase.value}" for phase, num in state.num_in_phase.items())
     return {**({"phases": phases} if phases else {}), **_figures(state)}
@@ -98,7 +93,7 @@ def _instance(state: InstanceState, before: Mapping[str, Any], now: datetime) ->
 
 
 def _since(began: datetime, phase: str, before: Mapping[str, Any]) -> str:
-    """Return when a phase began, which is what the status before says if that is about the same."""
+    """Return when a phase began, as in the previous status if it shows the same phase."""
     if before.get("phase") == phase:
         told = str(before.get("phaseSince", ""))
         known = parsed(told)
@@ -108,7 +103,7 @@ def _since(began: datetime, phase: str, before: Mapping[str, Any]) -> str:
 
 
 def _figures(state: InstanceState | CellState) -> dict[str, str]:
-    """Return the fields that cells and instances share, without those that say nothing."""
+    """Return the fields that cells and instances share, without empty ones."""
     steps = state.steps
     told = {
         "oldestWait": _duration(state.oldest_wait_s),
@@ -124,3 +119,8 @@ def _figures(state: InstanceState | CellState) -> dict[str, str]:
 
 def _duration(seconds: float | None) -> str | None:
     return None if seconds is None else format_seconds(seconds)
+
+
+def ratio(part: int, whole: int) -> str | None:
+    """Return a ratio with two decimals, rounded down so that 1.00 means all; None for 0 of 0."""
+    return f"{100 * part // whole / 100:.2f}" if whole else None

@@ -1,8 +1,8 @@
-"""Compute ``status.startup``: how long instances take from their pods' creation until they serve.
+"""``status.startup``: times from the creation of pods until their instances serve.
 
-Each pod is measured once: the time until its container ran, by the pod's status, and the time from
-there until it could serve, by the instance's own report. A pod that is Ready again after a failed
-probe gives the same numbers. The measures are kept in the status, so they outlive the operator.
+Each pod is measured once: the time until its container ran, from the pod's status, and the time
+    until it could serve, from the instance's report. A pod that is Ready again after a failed probe
+    gives the same numbers. The measurements are in the status, so they outlive the operator.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,31 +17,27 @@ from macroserve.operator.k8s.times import rfc3339
 from macroserve.operator.observe.observation import InstancePod, Observation
 
 MAX_STARTS = 16
-"""The newest pods' starts are kept: some scale-ups, of which none decides alone."""
+"""Number of newest pods whose starts are kept: several scale-ups, so that none dominates."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStart:
-    """The start of one pod, in whole seconds.
-
-    Attributes:
-        pod: Its uid.
-        created: When the pod was created.
-        seconds: From there until the instance could serve.
-        setup_s: Part until the engine's container ran.
-        load_s: Part in which the engine fetched and loaded weights and compiled code.
-        warm_up_s: Part in which the engine generated its first tokens.
-        warm: Whether caches had the weights and the code.
-    """
+    """Start of one pod, in whole seconds."""
 
     pod: str
+    """UID of the pod."""
     instance: str
     created: datetime
     seconds: int
+    """Time from the creation of the pod until the instance could serve."""
     setup_s: int
+    """Part until the engine's container ran."""
     load_s: int
+    """Part in which the engine fetched and loaded weights and compiled code."""
     warm_up_s: int
+    """Part in which the engine generated its first tokens."""
     warm: bool
+    """Whether caches had the weights and the code."""
 
     @staticmethod
     def of(
@@ -85,7 +81,7 @@ class MeasuredStart:
 
 
 def startup(observation: Observation) -> dict[str, Any] | None:
-    """Return the measures after this reconcile's pods are examined, or None before the first."""
+    """Return the measurements after examining this reconcile's pods, or None before the first."""
     starts = _kept(observation)
     if not starts:
         return None
@@ -103,7 +99,7 @@ def startup(observation: Observation) -> dict[str, Any] | None:
 def _kept(observation: Observation) -> list[MeasuredStart]:
     """Return the starts of the newest pods, the newest last.
 
-    By the age of the pods, so that one whose measure has been dropped does not come back.
+    Sorted by the pods' age, so that a dropped measurement does not come back.
     """
     known = observation.status.get("startup", {}).get("starts", ())
     starts = {start.pod: start for start in map(MeasuredStart.from_status, known)}
@@ -118,7 +114,7 @@ def _measured(observation: Observation) -> Iterator[MeasuredStart]:
         if not located or not pod.ready or pod.created is None or pod.setup_s is None:
             continue
         _, report = located
-        # Not that of an earlier pod of this name.
+        # Ignore the report of an earlier pod with the same name.
         if report.start and urlsplit(report.address).hostname == pod.address:
             yield MeasuredStart.of(pod, pod.created, pod.setup_s, report.start)
 

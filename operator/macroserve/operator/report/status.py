@@ -1,6 +1,6 @@
-"""Compute the whole ``status`` of a MacroInstance from one reconcile.
+"""The whole ``status`` of a MacroInstance, computed from one reconcile.
 
-Equal reconciles give equal statuses, so that an idle MacroInstance costs no writes.
+Equal reconciles give equal statuses, so an idle MacroInstance causes no writes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,13 @@ from macroserve.operator.observe.observation import Observation
 from macroserve.operator.observe.target import Change
 from macroserve.operator.report.conditions import conditions, invalid
 from macroserve.operator.report.decisions import MAX_KEPT, DecisionRecord
-from macroserve.operator.report.figures import ratio
 from macroserve.operator.report.reconcile_result import ReconcileResult
-from macroserve.operator.report.scheduling_state import cell_figures, scheduling
+from macroserve.operator.report.scheduling_state import cell_figures, ratio, scheduling
 from macroserve.operator.report.startup import startup
 
 
 def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[str, Any]:
-    """Return the whole status, without lists that are empty. `decisions` are all that are kept, the
-    newest last."""
+    """Return the whole status without empty lists. `decisions` are sorted, the newest last."""
     observation, target = found.observation, found.target
     cells = _cells(observation)
     num_serving = len(found.serving)
@@ -61,9 +59,9 @@ def status(found: ReconcileResult, decisions: Sequence[DecisionRecord]) -> dict[
 def invalid_status(
     before: Mapping[str, Any], problems: Sequence[str], generation: int, now: datetime
 ) -> dict[str, Any]:
-    """Return the status of a spec that is not valid: only conditions change.
+    """Return the status of an invalid spec: only conditions change.
 
-    problems: a sentence each.
+    problems: one sentence per problem.
     """
     said = invalid(problems, before.get("conditions", ()), generation, now)
     return {**before, "observedGeneration": generation, "conditions": said}
@@ -75,9 +73,7 @@ def _selector(name: str) -> str:
 
 
 def _cells(observation: Observation) -> list[dict[str, Any]]:
-    """Return the cells as their schedulers report them, or by the pods' labels while the head does
-    not answer.
-    """
+    """Return the cells by their schedulers' reports, or by the pods' labels without the head."""
     if observation.report:
         cells = [_reported(report) for report in observation.cells]
     else:
@@ -114,16 +110,13 @@ def _labelled(observation: Observation) -> list[dict[str, Any]]:
 
 
 def _attainment(cells: Sequence[CellReport]) -> str | None:
-    """Return the attainment of the last minute, rounded down so that only 1.00 means all, or None
-    if no request ended.
-    """
+    """Return the attainment of the last minute, or None if no request ended."""
     attained = sum(report.recent_attained for report in cells)
     return ratio(attained, sum(report.recent_finished for report in cells))
 
 
 def _slo_classes(observation: Observation) -> list[dict[str, str]] | None:
-    """Return the attainment of the last minute by SLO class, or None if the spec has only the
-    default one."""
+    """Return the attainment of the last minute by SLO class, or None if the spec defines none."""
     classes = observation.manifest.slo_classes
     if not classes:
         return None
@@ -137,25 +130,19 @@ def _slo_classes(observation: Observation) -> list[dict[str, str]] | None:
 
 
 def _hit_ratio(cells: Sequence[CellReport]) -> str | None:
-    """Return the share of the last minute's prompt tokens that prefix caches had, rounded down, or
-    None if no request began.
-    """
+    """Return the share of the last minute's prompt tokens found in prefix caches, if any began."""
     cached = sum(report.recent_cached_tokens for report in cells)
     return ratio(cached, sum(report.recent_prompt_tokens for report in cells))
 
 
 def _accepted_tokens(cells: Sequence[CellReport]) -> str | None:
-    """Return the mean tokens that a step of the last minute gave a request, rounded down, or None
-    if no engine that speculates decoded.
-    """
+    """Return the mean tokens per step and request of speculating engines in the last minute."""
     num_tokens = sum(report.recent_decoded_tokens for report in cells)
     return ratio(num_tokens, sum(report.recent_decodes for report in cells))
 
 
 def _told(decisions: Iterable[str]) -> str | None:
-    """Return an engine's decision by the report of the instances, which are alike, or None before
-    the first report.
-    """
+    """Return an engine's decision from the instances' reports, or None before the first one."""
     return "; ".join(sorted({*decisions} - {""})) or None
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from macroserve.api.keys import MAX_KEYS, PURPOSES, SHARED, Purpose, Role, derived_key
-from macroserve.operator.apply.rotation import KEEP_FORMER, Keys, rotated
+from macroserve.operator.apply.tokens import KEEP_FORMER, Keys, rotated
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
