@@ -3,9 +3,18 @@
 import pytest
 import torch
 
-from macroserve.kernels.bench import Case, Layer, Model, Rates, attending, figure, line, moving
+from macroserve.kernels.bench import (
+    Layer,
+    LayerShape,
+    Operation,
+    Rates,
+    attending,
+    figure,
+    line,
+    moving,
+)
 
-TINY = Model(num_heads=2, head_size=64)
+TINY = LayerShape(num_heads=2, head_size=64)
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -35,7 +44,7 @@ def test_bench_flops_of_a_case_are_those_of_its_products(device: torch.device) -
 def test_bench_bound_is_the_longer_of_memory_and_compute(
     num_bytes: float, num_flops: float, bound_s: float
 ) -> None:
-    case = Case("it", lambda: None, num_bytes, num_flops)
+    case = Operation("it", lambda: None, num_bytes, num_flops)
     found = figure(case, Rates(bytes_per_s=100.0, flops_per_s=10.0), time_s=10.0)
     assert (found.bound_s, found.share) == (bound_s, bound_s / 10)
     assert line(found).endswith(f"{found.share:6.1%} of it")

@@ -1,2 +1,1 @@
-"""The package has the Triton kernels of the hybrid cache, one operation per file, each beside its
-torch reference."""
+"""Triton kernels of the hybrid cache, one operation per file, each next to its torch reference."""

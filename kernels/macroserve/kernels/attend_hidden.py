@@ -1,9 +1,9 @@
-"""Decode attention reads hidden states, without keys and values ever in memory.
+"""Decode attention on hidden states, without keys and values in memory.
 
-A score is ``q (W_k x) = (q W_k) x``: without a rotary embedding in between, the query absorbs the
-projection of the keys (as in DeepSeek's latent attention), and all heads read the same hidden
-states. With one, keys are computed in registers, a head and a tile of tokens at a time. Values need
-neither: ``sum p (W_v x) = W_v sum p x``.
+A score is ``q (W_k x) = (q W_k) x``: without rotary embedding, the query absorbs the projection of
+the keys (as in DeepSeek's latent attention), and all heads read the same hidden states. With it,
+keys are computed in registers, for one head and tile of tokens at a time. Values need neither:
+``sum p (W_v x) = W_v sum p x``.
 """
 
 import torch
@@ -21,8 +21,7 @@ def attend_hidden(
     scale: float,
     out: torch.Tensor,
 ) -> None:
-    """Write the attention output of each of ``decodes`` to its row of ``out``; other rows are
-    unchanged.
+    """Write the attention output of ``decodes`` to their rows of ``out``; other rows stay.
 
     query, out: [num_rows, num_heads, head_size], contiguous; queries have their rotary embedding.
     hidden_cache: [num_blocks, capacity, hidden_size] of the same dtype; ``decodes`` has blocks of
@@ -76,7 +75,7 @@ def _values(mixed: torch.Tensor, projection: KvProjection) -> torch.Tensor:
 
     mixed: weighted sums of hidden states, [num_requests, num_kv_heads, group, hidden_size].
 
-    A head's weights add up to one, so the values' bias is added once.
+    A head's weights sum to one, so the values' bias is added once.
     """
     weight = projection.value.unflatten(0, (projection.num_kv_heads, -1))
     values = torch.bmm(mixed.transpose(0, 1).flatten(1, 2), weight.transpose(1, 2))

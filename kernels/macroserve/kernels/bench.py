@@ -1,9 +1,9 @@
-"""The benchmark measures kernels on a GPU: time, bytes and flops, relative to the device's limits.
+"""Benchmark of the kernels on a GPU: time, bytes and flops, relative to the device's limits.
 
     python -m macroserve.kernels.bench [--json FILE]
 
-It needs torch, Triton and a GPU, and nothing else. Bytes and flops are the least that the operation
-needs, not what a kernel happens to move; the bound is the longer of their times at the rates that
+It needs only torch, Triton and a GPU. Bytes and flops are the fewest that the operation
+needs, not those of the kernel; the bound is the longer of their times at the rates that
 this device reaches in a plain copy and in a plain matrix product.
 """
 
@@ -32,8 +32,8 @@ BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """The shapes describe one layer, by default OPT-13B's, without rotary embedding."""
+class LayerShape:
+    """Shape of one layer, by default OPT-13B's, without rotary embedding."""
 
     num_heads: int = 40
     head_size: int = 128
@@ -45,7 +45,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The device reaches these rates in plain operations."""
+    """Rates that the device reaches in plain operations."""
 
     bytes_per_s: float
     """Bytes read and written by a copy, per second."""
@@ -54,33 +54,33 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A case is one operation on one shape."""
+class Operation:
+    """One operation on one shape."""
 
     name: str
     run: Callable[[], object]
     num_bytes: float
-    """Least bytes that the operation has to move."""
+    """Fewest bytes that the operation has to move."""
     num_flops: float
-    """Least floating-point operations that it needs."""
+    """Fewest floating-point operations that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure is one measurement."""
+class Measurement:
+    """Measurement of one operation."""
 
     name: str
     time_s: float
     num_bytes: float
     num_flops: float
     bound_s: float
-    """Roofline bound, seconds."""
+    """Roofline bound."""
     share: float
     """Bound relative to the measured time."""
 
 
 class Layer:
-    """The layer has weights and caches filled with noise.
+    """A layer whose weights and caches are filled with noise.
 
     num_requests: requests that decode.
     context: tokens of each request.
@@ -88,7 +88,7 @@ class Layer:
 
     def __init__(
         self,
-        model: Model,
+        model: LayerShape,
         num_requests: int,
         context: int,
         device: torch.device,
@@ -127,21 +127,21 @@ class Layer:
         return self.model.head_size**-0.5
 
 
-def attending(layer: Layer) -> Iterator[Case]:
-    """Yield the case of decode attention over hidden states."""
+def attending(layer: Layer) -> Iterator[Operation]:
+    """Yield decode attention over hidden states."""
     model, tokens = layer.model, layer.num_requests * layer.context
     size, heads = model.hidden_size, model.num_heads
     shape = f"{layer.num_requests} x {layer.context}"
     if layer.projection.rotary is None:
         name = "absorbed"
-        # Each head's query takes the projection in and its mix is projected; scores and mixes are
-        # as wide as a hidden state.
+        # Each head's query is projected, as is its mix; scores and mixes are as wide as a hidden
+        # state.
         flops = 4 * layer.num_requests * size**2 + 4 * tokens * heads * size
     else:
         name = "rotary"
         flops = 2 * tokens * size**2 + 2 * tokens * heads * size
     states = hidden_view(layer.pool, size)
-    yield Case(
+    yield Operation(
         f"attend_hidden {name} {shape}",
         lambda: attend_hidden(
             layer.query, states, layer.decodes, layer.projection, layer.scale, layer.out
@@ -151,14 +151,14 @@ def attending(layer: Layer) -> Iterator[Case]:
     )
 
 
-def moving(model: Model, num_tokens: int, device: torch.device) -> Iterator[Case]:
+def moving(model: LayerShape, num_tokens: int, device: torch.device) -> Iterator[Operation]:
     """Yield a write of hidden states to the pool, and a rebuild of keys and values from them."""
     layer = Layer(model, 1, num_tokens, device, rotary=True)
     size = model.hidden_size
     slots = torch.randperm(num_tokens, device=device)
     states = hidden_view(layer.pool, size)
     x = torch.randn(num_tokens, size, device=device, dtype=layer.pool.dtype)
-    yield Case(
+    yield Operation(
         f"write_hidden {num_tokens}",
         lambda: write_hidden(x, states, slots),
         num_bytes=ELEMENT_BYTES * 2 * num_tokens * size,
@@ -167,7 +167,7 @@ def moving(model: Model, num_tokens: int, device: torch.device) -> Iterator[Case
     keys, values = kv_view(
         torch.empty_like(layer.pool), BLOCK_SIZE, model.num_heads, model.head_size
     )
-    yield Case(
+    yield Operation(
         f"rebuild_kv {num_tokens}",
         lambda: rebuild_kv(states, slots, slots, layer.projection, keys, values, slots),
         num_bytes=ELEMENT_BYTES * (3 * num_tokens * size + 2 * size**2),
@@ -185,13 +185,13 @@ def measured_rates(device: torch.device) -> Rates:
     return Rates(2 * source.numel() / copy_s, 2 * size**3 / product_s)
 
 
-def measured(case: Case, rates: Rates) -> Figure:
+def measured(case: Operation, rates: Rates) -> Measurement:
     return figure(case, rates, _seconds(case.run))
 
 
-def figure(case: Case, rates: Rates, time_s: float) -> Figure:
+def figure(case: Operation, rates: Rates, time_s: float) -> Measurement:
     bound_s = max(case.num_bytes / rates.bytes_per_s, case.num_flops / rates.flops_per_s)
-    return Figure(case.name, time_s, case.num_bytes, case.num_flops, bound_s, bound_s / time_s)
+    return Measurement(case.name, time_s, case.num_bytes, case.num_flops, bound_s, bound_s / time_s)
 
 
 def _seconds(run: Callable[[], object]) -> float:
@@ -199,7 +199,7 @@ def _seconds(run: Callable[[], object]) -> float:
     return cast(float, do_bench(run, return_mode="median")) / 1e3
 
 
-def line(found: Figure) -> str:
+def line(found: Measurement) -> str:
     return (
         f"{found.name:36} {found.time_s * 1e6:10.1f} us {found.num_bytes / 1e6:10.1f} MB"
         f" {found.num_flops / 1e9:10.2f} GFLOP  bound {found.bound_s * 1e6:9.1f} us"
@@ -213,13 +213,13 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("there is no GPU here")
-    device, model = torch.device("cuda"), Model()
+    device, model = torch.device("cuda"), LayerShape()
     rates = measured_rates(device)
     print(f"{torch.cuda.get_device_name()}: a copy moves {rates.bytes_per_s / 1e9:.0f} GB/s,")
     print(f"a product of bfloat16 matrices does {rates.flops_per_s / 1e12:.0f} TFLOP/s")
-    figures: list[Figure] = []
+    figures: list[Measurement] = []
 
-    def take(case: Case) -> None:
+    def take(case: Operation) -> None:
         figures.append(measured(case, rates))
         print(line(figures[-1]), flush=True)
 

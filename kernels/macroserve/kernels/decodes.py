@@ -1,4 +1,4 @@
-"""A kernel serves some of the requests of a batch."""
+"""Requests of a batch that a kernel serves."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """The requests decode one token each, with one kind of cache."""
+    """Requests that decode one token each, with one kind of cache."""
 
     block_table: torch.Tensor
     """[num_rows, max_blocks], int32, of the whole batch."""
     seq_lens: torch.Tensor
-    """[num_rows], int32, of the whole batch; at least 1, as the decoded token counts."""
+    """[num_rows], int32, of the whole batch; at least 1, including the decoded token."""
     requests: torch.Tensor
-    """[num_requests], int64, the rows that the kernel serves."""
+    """[num_requests], int64: rows that the kernel serves."""
     max_seq_len: int
-    """Length of the longest of them, tokens."""
+    """Length of the longest of these requests, tokens."""
 
     def __len__(self) -> int:
         return self.requests.shape[0]

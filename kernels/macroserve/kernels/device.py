@@ -1,4 +1,4 @@
-"""Kernels depend on properties of their device."""
+"""Device properties on which kernels depend."""
 
 import torch
 
@@ -6,8 +6,7 @@ LARGE_SHARED_BYTES = 128 * 1024
 
 
 def stages(device: torch.device) -> int:
-    """Return the number of stages of a pipelined loop, as many as the shared memory of a block
-    holds.
+    """Return the number of pipelined loop stages for which a block has shared memory.
 
     A block has 99 KiB on L20 and L40S, 163 on A100 and 227 on H100.
     """

@@ -1,6 +1,6 @@
-"""The pool of pages serves both caches: a page is read as keys and values, or as hidden states.
+"""Pool of pages for both caches: a page is read as keys and values, or as hidden states.
 
-A free block serves any of them (Apt-Serve, section 4.1).
+A free block serves either (Apt-Serve, section 4.1).
 """
 
 import torch

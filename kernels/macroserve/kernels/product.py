@@ -1,4 +1,4 @@
-"""Matrix products inside kernels have the precision of their arguments."""
+"""Matrix products inside kernels, in the precision of their arguments."""
 
 import torch
 import triton
@@ -9,10 +9,10 @@ MIN_ROWS = 16
 
 
 def precision(tensor: torch.Tensor) -> str:
-    """Return ``PRECISION`` for a kernel's products, below.
+    """Return ``PRECISION`` for a kernel's products.
 
-    Tests use float32, whose products are in float32; so are all on a CPU, since Triton's
-    interpreter multiplies no bfloat16.
+    It is ieee for float32, as in tests, and on CPUs, because Triton's interpreter multiplies no
+    bfloat16.
     """
     return "ieee" if tensor.dtype == torch.float32 or tensor.device.type == "cpu" else "tf32"
 

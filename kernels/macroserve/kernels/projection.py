@@ -1,4 +1,4 @@
-"""Several kernels compute heads of keys and values from hidden states."""
+"""Projection of hidden states to heads of keys and values, shared by several kernels."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from macroserve.kernels.product import product
 
 @dataclass(frozen=True, slots=True)
 class KvProjection:
-    """The projection computes keys and values from a hidden state."""
+    """Weights that compute keys and values from a hidden state."""
 
     key: torch.Tensor
     """Weights, [num_kv_heads * head_size, hidden_size], contiguous."""
@@ -24,9 +24,8 @@ class KvProjection:
     value_bias: torch.Tensor | None = None
     """[num_kv_heads * head_size], or None."""
     rotary: torch.Tensor | None = None
-    """[positions, head_size]: cosines, then sines, each for half of a head; the first half of a
-    head is paired with its second (as in Llama, not interleaved as in GPT-J). None for a model
-    without rotary embedding."""
+    """[positions, head_size]: cosines, then sines, each for half of a head, whose halves are paired
+    (as in Llama; GPT-J interleaves). None without rotary embedding."""
 
     @property
     def hidden_size(self) -> int:

@@ -1,5 +1,4 @@
-"""The kernel rebuilds keys and values from hidden states into a paged cache that any attention
-reads.
+"""Rebuild of keys and values from hidden states into a paged cache that any attention reads.
 
 It combines gather, projection, rotary embedding and scatter (Apt-Serve, sections 3.1 and 4.1).
 """

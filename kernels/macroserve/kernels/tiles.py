@@ -1,8 +1,8 @@
-"""The two kernels compute softmax weights of tiles of hidden states, and their weighted sum.
+"""Softmax weights of tiles of hidden states, and their weighted sum, in two kernels.
 
-There are two, for the weighted sum of a head is as wide as a hidden state and does not stay in
-registers while scores are computed: first the scores, as softmax weights of each tile of tokens,
-then the sum, a stretch of its width at a time.
+A head's weighted sum is as wide as a hidden state and does not stay in registers while scores are
+computed. So the first kernel computes the softmax weights of each tile of tokens, and the second
+the sum, a part of its width at a time.
 """
 
 import torch
@@ -21,11 +21,11 @@ STEP = 64
 WIDTH = 128
 """Elements of the weighted sum computed at a time."""
 MAX_HEADS = 64
-"""Maximum heads computed together."""
+"""Most heads computed together."""
 
 
 class Tiles:
-    """The tiles cover a batch's hidden states.
+    """Tiles of a batch's hidden states.
 
     Attributes:
         _weights: softmax weights relative to the maximum of their tile,
@@ -130,7 +130,7 @@ def _stretch(
     stride_table,
     TOKENS: tl.constexpr,
 ):
-    """Return a stretch of a request's tokens, whether each exists, and pointers to their states."""
+    """Return a tile of a request's tokens, whether each exists, and pointers to their states."""
     token = start + tl.arange(0, TOKENS)
     is_token = token < seq_len
     block = tl.load(block_table_ptr + request * stride_table + token // capacity, is_token, other=0)

@@ -1,5 +1,4 @@
-"""The kernel reshapes hidden states and scatters them to their blocks in one pass (Apt-Serve,
-section 4.1)."""
+"""Scatter of hidden states to their blocks in one pass (Apt-Serve, section 4.1)."""
 
 import torch
 import triton
