@@ -9,7 +9,7 @@ from support.keys import source
 from macroserve.core.backoff import Backoff
 from macroserve.local import deployment
 from macroserve.local.cluster import ClusterOptions
-from macroserve.local.deployment import Setup
+from macroserve.local.deployment import DeploymentJob
 from macroserve.local.manifest_file import engine_settings, loads
 from macroserve.serving.ingress.server import IngressOptions
 from macroserve.serving.ray.cells import DeployError
@@ -41,7 +41,7 @@ async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Any) -> list[str]:
         secret="secret",
     )
     monkeypatch.setattr(deployment, "BACKOFF", Backoff(0.0, 0.0))
-    setup = Setup(options, "http://p", "token", manifest.desired_fleet(), 0.1)
+    setup = DeploymentJob(options, "http://p", "token", manifest.desired_fleet(), 0.1)
     told: list[str] = []
     await deployment.deploy_ingress(cluster, setup, told.append)
     return told

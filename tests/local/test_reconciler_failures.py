@@ -5,13 +5,13 @@ from support.fake_cluster import FakeCluster
 
 from macroserve.api.messages import InstanceIdentity
 from macroserve.core.status import Pool
-from macroserve.local.reconciler import StartError
+from macroserve.local.reconciler import NeverServedError
 
 
 async def test_reconciler_whose_first_instances_never_start_ends(play) -> None:
     error = ValueError("no such model\nat all")
     scene = await play(1, FakeCluster(start_error=error))
-    with pytest.raises(StartError, match=r"^no such model at all$"):
+    with pytest.raises(NeverServedError, match=r"^no such model at all$"):
         await scene.task
     told = [event for event in scene.events if "instance-0 did not start" in event]
     assert len(told) == 1 and "no such model at all (Retry in" in told[0]
@@ -20,7 +20,7 @@ async def test_reconciler_whose_first_instances_never_start_ends(play) -> None:
 
 async def test_reconciler_whose_first_cell_never_starts_ends(play) -> None:
     scene = await play(1, FakeCluster(failing={"deploy"}))
-    with pytest.raises(StartError, match="no memory"):
+    with pytest.raises(NeverServedError, match="no memory"):
         await scene.task
 
 

@@ -15,7 +15,7 @@ from macroserve.core.backoff import Backoff
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.local import state, up
 from macroserve.local.control import send
-from macroserve.local.deployment import Setup
+from macroserve.local.deployment import DeploymentJob
 from macroserve.local.manifest_file import engine_settings, loads, read
 from macroserve.local.up import DeploymentError, Progress, Up, UpOptions
 
@@ -32,7 +32,7 @@ class Played:
         self.desired: list[DesiredFleet] = []
         Played.it = self
 
-    async def run(self, setup: Setup) -> str:
+    async def run(self, setup: DeploymentJob) -> str:
         self.desired.append(setup.desired)
         if not self.lives:
             await asyncio.Event().wait()

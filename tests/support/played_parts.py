@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from macroserve.api.messages import InstanceIdentity
-from macroserve.local.parts import Part
+from macroserve.local.parts import ServingJob
 from macroserve.local.process import Event
 
 IDENTITY = InstanceIdentity("instance-0", "a handle", None)
@@ -28,7 +28,7 @@ class _Server:
 
 
 @dataclass(frozen=True)
-class PlayedPart(Part):
+class PlayedPart(ServingJob):
     starts_with: str = ""
     """Error of the start."""
     fails_with: str = ""

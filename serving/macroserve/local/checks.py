@@ -14,11 +14,12 @@ from macroserve.local.manifest_file import local_path
 
 
 def check_adapters(manifest: Manifest, model: str) -> None:
-    """Check that each adapter in a folder fits the model, and its rank the engine. Raises
-    ManifestError with a sentence for each that does not.
+    """Check that each adapter in a folder fits the model, and its rank the engine.
 
-    model: folder of the checkpoint, or its name on the hub. Instances check what is on the hub when
-        they load it. An emulated engine reads no adapters.
+    Raises ManifestError with a sentence per problem.
+
+    model: folder of the checkpoint, or its name on the hub, which instances check when they load
+        it.
     """
     if manifest.spec.engine.type == "Emulated":
         return
@@ -41,15 +42,13 @@ def check_adapters(manifest: Manifest, model: str) -> None:
 
 
 def check_parallel(settings: EngineSettings) -> None:
-    """Check that this machine has the GPUs of one instance, and the model a layer for each stage.
-    Raises ManifestError with a sentence if not.
+    """Check that this machine has the GPUs of an instance, and the model a layer per stage.
 
-    Instances check a model on the hub when they load it. Emulated engines have neither GPUs nor
-    layers.
+    Raises ManifestError otherwise. Models on the hub are checked by the instances that load them.
     """
     if settings.emulated:
         return
-    # Late: pods check adapters alone and start faster without Ray.
+    # Imported late, because pods check only adapters and start faster without Ray.
     from macroserve.serving.ray.devices import Devices, devices_each
 
     num_stages = settings.pipeline_parallel
@@ -64,8 +63,10 @@ def check_parallel(settings: EngineSettings) -> None:
 
 
 def _text_config(model: str) -> Mapping[str, Any]:
-    """Return the configuration of a model's language part; empty if it is on the hub, or
-    unreadable, which the engine reports."""
+    """Return the configuration of a model's language part.
+
+    It is empty for models on the hub and unreadable ones, which the engine reports.
+    """
     try:
         config = json_object(Path(model) / "config.json")
     except ValueError:

@@ -1,7 +1,7 @@
-"""The parts of a deployment on this machine, which it starts and stops as the reconciler asks.
+"""Components of a deployment on this machine, started and stopped as the reconciler asks.
 
 Instances and ingress replicas are the same processes as in pods. Cell schedulers run in Ray Serve,
-with the head of the pods.
+with the same head as in pods.
 """
 
 import asyncio
@@ -36,17 +36,15 @@ from macroserve.serving.security.key_source import KeySource
 BACKOFF = Backoff()
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 3600.0
-"""Time for an instance to load its model, as a pod's startup probe allows."""
+"""Time for an instance to load its model, seconds; a pod's startup probe allows the same."""
 INGRESS_START_TIMEOUT_S = 600.0
-"""Time for an ingress replica to load the tokenizer and templates before it listens."""
+"""Time for an ingress replica to load the tokenizer and templates, seconds."""
 STEADY_S = 60.0
-"""An ingress replica that has served this long restarts at once."""
+"""Age from which an ingress replica that ends restarts without delay, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """Options of a deployment on this machine."""
-
     settings: EngineSettings
     ingress: IngressOptions
     ingress_replicas: int
@@ -80,7 +78,7 @@ class LocalCluster:
         self._ingress: dict[str, ChildProcess] = {}
 
     async def start(self) -> None:
-        """Start Ray and the head. Raises DeployError with the cause if Ray does not start."""
+        """Start Ray and the head. Raises DeployError if Ray does not start."""
         self._devices = Devices.of_machine()
         self._head = HeadServer(self._cells, self._discovery, self._head_options)
         await self._head.start()
@@ -93,12 +91,12 @@ class LocalCluster:
             await self._head.stop()
 
     async def watch(self) -> None:
-        """Watch Ray until cancelled. Raises RayLostError when Ray's own servers end or hang."""
+        """Watch Ray until cancelled. Raises RayLostError when Ray's servers end or hang."""
         await self._cells.watch()
 
     @property
     def head_url(self) -> str:
-        """Return the base URL of the head, which serves the admin API."""
+        """Return the base URL of the admin API."""
         assert self._head is not None, "the cluster starts"
         return f"http://{HOST}:{self._head.port}"
 
@@ -120,10 +118,9 @@ class LocalCluster:
     # -- instances
 
     async def start_instance(self, name: str, pool: Pool) -> InstanceIdentity:
-        """Start an instance; return once it has generated a token. Raises the cause if it does not
-        start, TimeoutError if it takes longer than START_TIMEOUT_S.
+        """Start an instance, replacing a process of its name; return once it has generated a token.
 
-        A former process of that name, which is in no cell any more, is killed.
+        Raises the cause if it does not start, TimeoutError after START_TIMEOUT_S.
         """
         options = self._options
         await self.kill_instance(name)
@@ -157,7 +154,6 @@ class LocalCluster:
         return await self._discovery.find()
 
     def pool(self, identity: InstanceIdentity) -> Pool:
-        """Return the pool of an instance, by its handle."""
         return self.handle(identity).pool
 
     def handle(self, identity: InstanceIdentity) -> InstanceHandle:
@@ -166,7 +162,7 @@ class LocalCluster:
         return verify(identity.handle, ring, time.time())
 
     def instance_names(self) -> set[str]:
-        """Return the names of the instances whose processes run, started or still starting."""
+        """Return the names of the instances whose processes run or start."""
         return {name for name, process in self._instances.items() if process.alive}
 
     async def loss_cause(self, name: str) -> str:
@@ -181,7 +177,6 @@ class LocalCluster:
             return SILENT
 
     async def kill_instance(self, name: str) -> None:
-        """End the process of an instance, if there is one."""
         if name in self._instances:
             await self._end(name)
             await asyncio.to_thread(withdraw_instance, name)
@@ -195,8 +190,7 @@ class LocalCluster:
     # -- ingress
 
     async def deploy_ingress(self) -> None:
-        """Start the ingress replicas; return when they listen. Raises DeployError with the cause if
-        one does not start."""
+        """Start the ingress replicas; return when they listen. Raises DeployError if one fails."""
         names = [f"ingress-{number}" for number in range(self._options.ingress_replicas)]
         try:
             async with asyncio.TaskGroup() as starts:
@@ -208,8 +202,7 @@ class LocalCluster:
             raise DeployError(str(group.exceptions[0])) from group
 
     async def keep_ingress(self, say: Callable[[str], None]) -> None:
-        """Restart each ingress replica when it ends, with growing delays while it does not serve,
-        until cancelled.
+        """Restart ingress replicas that end, with growing delays for those that never serve.
 
         say: called with a sentence for each end.
         """
@@ -248,5 +241,5 @@ class LocalCluster:
 
 
 def _part_process(name: str, environment: Mapping[str, str] | None = None) -> ChildProcess:
-    """Return the process of a part, which prints to the log file, if there is one."""
+    """Return a component's process, which prints to the log file, if any."""
     return ChildProcess(name, environment, os.environ.get(FILE_VARIABLE) or os.devnull)

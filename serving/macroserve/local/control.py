@@ -1,4 +1,4 @@
-"""Control a running ``up`` from other commands: change its manifest or its number of instances."""
+"""Control of a running ``up`` by other commands, which change its manifest or size."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from macroserve.local.state import RunningDeployment
 
 
 class ControlServer:
-    """The control server takes orders on a loopback port, with a token.
+    """Server for orders on a loopback port, authorized by a token.
 
-    ``apply`` takes YAML, ``scale`` a number of instances; both return a sentence, and raise
-    ManifestError when they refuse the order.
+    apply: takes YAML.
+    scale: takes a number of instances. Both return a sentence, or raise ManifestError to refuse.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ControlServer:
 
 
 class OrderRefusedError(Exception):
-    """The running deployment did not take an order; the message is for people."""
+    """An error whose message is for users: the running deployment did not accept an order."""
 
 
 def send(deployment: RunningDeployment, order: str, body: str) -> str:
@@ -63,7 +63,7 @@ def send(deployment: RunningDeployment, order: str, body: str) -> str:
             content=body,
             headers=bearer(deployment.control_token),
             timeout=10,
-            # The order and its token are for this machine, not for a proxy of the environment.
+            # Do not send the order and its token to a proxy.
             trust_env=False,
         )
     except httpx.HTTPError as error:

@@ -1,7 +1,7 @@
-"""The deployment behind ``macroserve up``: Ray, the parts, and the reconciler.
+"""Process of a deployment on this machine: Ray, the components, and the reconciler.
 
-It has its own process because Ray can end the process that has started it, Ray's threads outlive
-their work, and a lost control store can only be replaced by a new start.
+It is separate from ``macroserve up``, because Ray can end its parent process, Ray's threads outlive
+their work, and a lost control store requires a new start.
 """
 
 import asyncio
@@ -16,21 +16,20 @@ from macroserve.api.client import local_client
 from macroserve.core.scaling.fleet import DesiredFleet
 from macroserve.engine.exits import ended
 from macroserve.local.cluster import ClusterOptions, LocalCluster
-from macroserve.local.process import ChildProcess, Event, Failed
+from macroserve.local.process import ChildProcess, Event, JobFailed
 from macroserve.local.process_tree import adopt_orphans, end_descendants, reap_orphans
-from macroserve.local.reconciler import BACKOFF, MAX_FIRST_FAILURES, Reconciler, StartError
+from macroserve.local.reconciler import BACKOFF, MAX_FIRST_FAILURES, NeverServedError, Reconciler
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError, RayLostError
 
 STOP_TIMEOUT_S = 10.0
-"""Seconds for the process to end Ray in order, before all its descendants are killed."""
+"""Time for the process to shut Ray down before all its descendants are killed, seconds."""
 REAP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """The job of the process. ``macroserve up`` then sends a DesiredFleet whenever the manifest
-    changes."""
+class DeploymentJob:
+    """Job of the process, which then receives a DesiredFleet whenever the manifest changes."""
 
     cluster: ClusterOptions
     private: str
@@ -41,16 +40,16 @@ class Setup:
     """Target for the time per output token, seconds."""
 
     def run(self, parent: Connection) -> None:
-        # A terminal's Ctrl-C is for the parent, which reports it.
+        # A terminal's Ctrl-C is for the parent.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             asyncio.run(Deployment(self, parent).run())
         except Exception as error:
-            parent.send(Failed(_reason(error)))
+            parent.send(JobFailed(_reason(error)))
 
 
 class DeploymentProcess:
-    """The process of a deployment, which can be started again.
+    """Restartable process of a deployment.
 
     on_event: called with a sentence for each event.
     """
@@ -60,9 +59,11 @@ class DeploymentProcess:
         self._process: ChildProcess | None = None
         self._reason: str | None = None
 
-    async def run(self, setup: Setup) -> str:
-        """Run the process until it ends, and return the reason as a sentence. All descendants have
-        ended when this method returns or is cancelled."""
+    async def run(self, setup: DeploymentJob) -> str:
+        """Run the process until it ends, and return the reason as a sentence.
+
+        All descendants have ended when this method returns or is cancelled.
+        """
         self._reason = None
         adopt_orphans()
         self._process = process = ChildProcess("deployment", on_event=self._on_event)
@@ -82,12 +83,12 @@ class DeploymentProcess:
                     async with asyncio.timeout(STOP_TIMEOUT_S):
                         await process.end()
             finally:
-                # Even if the wait is cut short.
+                # Even if the wait is interrupted.
                 end_descendants()
                 self._process = None
 
     def change(self, desired: DesiredFleet) -> None:
-        """Send the desired fleet to the process; the next process gets it at its start."""
+        """Send the desired fleet to the process; a new process gets it with its job."""
         if self._process is not None:
             self._process.send(desired)
 
@@ -99,12 +100,12 @@ class DeploymentProcess:
 
 
 class Deployment:
-    """A running deployment, which is kept as desired.
+    """A running deployment, kept as desired.
 
     parent: socket to ``macroserve up``.
     """
 
-    def __init__(self, setup: Setup, parent: Connection) -> None:
+    def __init__(self, setup: DeploymentJob, parent: Connection) -> None:
         self._setup = setup
         self._parent = parent
         self._cluster = LocalCluster(setup.cluster)
@@ -160,13 +161,15 @@ class Deployment:
         try:
             await self._cluster.watch()
         except RayLostError as error:
-            self._parent.send(Failed(str(error)))
+            self._parent.send(JobFailed(str(error)))
             # Without its servers, Ray cannot be stopped from here: the parent kills it.
             os._exit(1)
 
 
-async def deploy_ingress(cluster: LocalCluster, setup: Setup, say: Callable[[str], None]) -> None:
-    """Start the ingress replicas. Raises DeployError with the last cause if every attempt fails."""
+async def deploy_ingress(
+    cluster: LocalCluster, setup: DeploymentJob, say: Callable[[str], None]
+) -> None:
+    """Start the ingress replicas, with retries. Raises DeployError with the last cause."""
     for num_failures in range(1, MAX_FIRST_FAILURES + 1):
         try:
             await cluster.deploy_ingress()
@@ -185,7 +188,7 @@ async def deploy_ingress(cluster: LocalCluster, setup: Setup, say: Callable[[str
 
 def _reason(error: Exception) -> str:
     match error:
-        case StartError():
+        case NeverServedError():
             return f"The instances did not start: {error}"
         case DeployError():
             return f"The servers did not start: {error}"

@@ -1,5 +1,4 @@
-"""Wait until an endpoint is ready, and compose a first request for a person to try: a command that
-works with the served model."""
+"""Wait for readiness, and an example command that works with the served model."""
 
 import asyncio
 import contextlib
@@ -22,7 +21,7 @@ TEXT: dict[str, Any] = {"prompt": "Hello"}
 
 
 async def until_ready(endpoint: str) -> None:
-    """Return when the endpoint answers that it is ready."""
+    """Return once the endpoint reports that it is ready."""
     timeout = aiohttp.ClientTimeout(total=READY_ANSWER_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
         while True:
@@ -34,7 +33,7 @@ async def until_ready(endpoint: str) -> None:
 
 
 async def first_request(endpoint: str, model: str, api_keys: ApiKeySource | None) -> str:
-    """Return a curl command: a chat, or a completion where the model has no chat template."""
+    """Return a curl command: a chat, or a completion if the model has no chat template."""
     is_chat = await _has_chat_template(endpoint, model, api_keys)
     path, prompt = ("chat/completions", CHAT) if is_chat else ("completions", TEXT)
     body = json.dumps({"model": model, "stream": True, "max_tokens": 32, **prompt})
@@ -46,7 +45,7 @@ async def first_request(endpoint: str, model: str, api_keys: ApiKeySource | None
 
 
 async def _has_chat_template(endpoint: str, model: str, api_keys: ApiKeySource | None) -> bool:
-    """Ask the endpoint, because vLLM has templates of its own for some models."""
+    """Ask the endpoint, because vLLM has its own templates for some models."""
     try:
         headers = bearer(api_keys.read()[0]) if api_keys else {}
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
@@ -60,7 +59,7 @@ async def _has_chat_template(endpoint: str, model: str, api_keys: ApiKeySource |
 
 
 def _noproxy(endpoint: str) -> str:
-    """Return the option that keeps curl from asking a proxy for this machine."""
+    """Return the option that keeps curl from using a proxy for this machine."""
     goes_by_proxy = urllib.request.getproxies() and not (
         urllib.request.proxy_bypass(urlsplit(endpoint).netloc)
     )

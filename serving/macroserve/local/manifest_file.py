@@ -1,4 +1,4 @@
-"""Read manifests from files: YAML in, a checked ``Manifest`` and the engine's settings out."""
+"""Manifest files: YAML in, a checked ``Manifest`` and the engine's settings out."""
 
 import asyncio
 import os
@@ -18,16 +18,16 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.version import installed_version, problems
 
 MAX_BYTES = 1 << 20
-"""Maximum size of a manifest; Kubernetes accepts no larger resource either."""
+"""Largest size of a manifest; Kubernetes accepts no larger resource."""
 MAX_NODES = 20_000
-"""Maximum scalars, lists and mappings of a manifest, counting those that aliases repeat. A whole
-pod template has some hundreds."""
+"""Most scalars, lists and mappings of a manifest, including repetitions by aliases. A whole pod
+template has some hundreds."""
 POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A manifest file as last saved; two are equal if the file was not saved in between."""
+    """A manifest file as last saved; two are equal unless the file was saved in between."""
 
     text: str
     inode: int
@@ -35,22 +35,19 @@ class Saved:
 
 
 def load(path: Path) -> Manifest:
-    """Read and check a manifest. Raises ManifestError for a file that is missing, not YAML, or not
-    a good manifest."""
+    """Read and check a manifest. Raises ManifestError if the file is missing or invalid."""
     return loads(read(path).text, str(path))
 
 
 def load_document(path: Path) -> Any:
-    """Return the file's plain data, not checked against the schema. Raises ManifestError as
-    ``load``."""
+    """Return the file's plain data, unchecked against the schema. Raises ManifestError."""
     return _document(read(path).text, str(path))
 
 
 def read(path: Path) -> Saved:
-    """Read a manifest file. Raises ManifestError unless it is a readable text file of at most
-    ``MAX_BYTES``."""
+    """Read a manifest file. Raises ManifestError unless it is text of up to ``MAX_BYTES``."""
     try:
-        # O_NONBLOCK: a FIFO without a writer is refused, not waited for.
+        # O_NONBLOCK: refuse a FIFO without a writer instead of waiting for it.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
@@ -72,12 +69,11 @@ def read(path: Path) -> Saved:
 async def saves(
     path: Path, known: Saved, poll_s: float = POLL_S
 ) -> AsyncIterator[Saved | ManifestError]:
-    """Yield the saves that come after ``known``, without end: in place, by a rename, through links.
+    """Yield the saves after ``known``, without end: in place, by a rename, through links.
 
-    The path is polled instead of watched: a watch holds an inode or a folder, and both are replaced
-    by editors, by ``git checkout`` and by Kubernetes' ConfigMaps. A save is yielded once two polls
-    agree, so that a half-written file does not count. A file that cannot be read counts as another
-    save.
+    The path is polled, because a watch holds an inode or a folder, and editors, ``git checkout``
+    and ConfigMaps replace both. A save is yielded once two polls agree, to skip half-written files.
+    An unreadable file counts as a save.
     """
 
     def found_now() -> Saved | ManifestError:
@@ -99,7 +95,7 @@ async def saves(
 
 
 def loads(text: str, origin: str) -> Manifest:
-    """Check a manifest in YAML. Raises ManifestError, and no other error, for any bad text."""
+    """Check a manifest in YAML. Raises only ManifestError, for any bad text."""
     document = _document(text, origin)
     try:
         return parse(document)
@@ -121,7 +117,7 @@ def _document(text: str, origin: str) -> Any:
     except RecursionError as error:
         raise ManifestError((f"{origin} is not YAML: it is nested too deeply.",)) from error
     except Exception as error:
-        # Besides YAMLError, the parser raises whatever Python's own types raise.
+        # In addition to YAMLError, the parser raises the errors of Python's own types.
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where else ""
         raise ManifestError((f"{origin}{line} is not YAML: {_problem(error)}.",)) from error
@@ -133,8 +129,7 @@ def _problem(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """The loader gives a line to every error of a scalar's constructor, and bounds repeats by
-    aliases."""
+    """A loader whose scalar errors have a line, and that limits repetitions by aliases."""
 
     def document(self) -> Any:
         node = self.get_single_node()
@@ -155,8 +150,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _check_size(root: yaml.Node) -> None:
-    """Check the size of a node. Raises ConstructorError for a node that contains itself, or that
-    aliases make too large."""
+    """Raise ConstructorError for a node that contains itself or is too large with its aliases."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
@@ -182,9 +176,9 @@ def _check_size(root: yaml.Node) -> None:
 
 
 def model_folder(manifest: Manifest) -> str:
-    """Return the folder of the checkpoint; the built-in one is made first.
+    """Return the folder of the checkpoint, after creating the built-in one.
 
-    Raises ManifestError when a local folder is named that is no checkpoint.
+    Raises ManifestError for a local folder without a checkpoint.
     """
     source = manifest.spec.model.source
     if source == TINY:
@@ -200,17 +194,17 @@ def model_folder(manifest: Manifest) -> str:
 
 
 def local_path(source: str, field: str) -> Path | None:
-    """Return the folder that a source names; None if it is a name on the hub."""
+    """Return the folder that a source names; None for a name on the hub."""
     return _expanded(source, field) if source.startswith((".", "/", "~")) else None
 
 
 def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = None) -> str | None:
     """Return the text of the chat template, if the manifest names one.
 
-    folder: folder of the manifest, where relative paths begin.
+    folder: the manifest's folder, for relative paths.
     config_map: folder in which the ConfigMap is mounted.
 
-    Raises ManifestError for a file that cannot be read and for a text that is no template.
+    Raises ManifestError for unreadable files and invalid templates.
     """
     field, text = _template_text(manifest, folder, config_map)
     if text is not None and (problem := problem_of(text)):
@@ -221,7 +215,7 @@ def chat_template(manifest: Manifest, folder: Path, config_map: Path | None = No
 def _template_text(
     manifest: Manifest, folder: Path, config_map: Path | None
 ) -> tuple[str, str | None]:
-    """Return the field of the template and its text."""
+    """Return the field of the template, and its text."""
     api = manifest.spec.api
     if api.chat_template_config_map is not None:
         field = "spec.api.chatTemplateConfigMap"
@@ -246,7 +240,7 @@ def _template_text(
 
 
 def _expanded(path: str, field: str) -> Path:
-    """Expand ``~`` in a path. Raises ManifestError for a ``~`` of an unknown user."""
+    """Expand ``~`` in a path. Raises ManifestError for the ``~`` of an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -256,7 +250,7 @@ def _expanded(path: str, field: str) -> Path:
 
 
 def engine_settings(manifest: Manifest, model: str, template: str | None = None) -> EngineSettings:
-    """Return the engine's settings that a manifest asks for.
+    """Return the engine's settings for a manifest.
 
     template: text of the chat template, which ingresses need.
 

@@ -1,4 +1,4 @@
-"""Find where this process keeps weights and compiled code, by its environment."""
+"""Folders in which this process keeps weights and compiled code, by its environment."""
 
 import os
 from pathlib import Path
@@ -11,8 +11,10 @@ from macroserve.local.user_folders import cache_folder
 
 
 def hub_names(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names on the Hugging Face hub of all that an instance loads: the model first, then
-    its adapters; none for an emulated engine, which loads nothing."""
+    """Return the Hugging Face names that an instance loads, the model first.
+
+    There are none for an emulated engine.
+    """
     model = manifest.spec.model
     if manifest.spec.engine.type == "Emulated":
         return ()
@@ -22,10 +24,10 @@ def hub_names(manifest: Manifest) -> tuple[str, ...]:
 
 
 def cache_folders(manifest: Manifest) -> tuple[Path, ...]:
-    """Return the folders to which an instance's start adds what it fetches or compiles: files of
-    checkpoints on the hub, the built-in model, and code of torch.compile and Triton.
+    """Return the folders, perhaps absent, to which an instance's start adds files.
 
-    They need not exist. Raises FileNotFoundError for a user without a home folder.
+    They hold checkpoints from the hub, the built-in model, and code of torch.compile and Triton.
+    Raises FileNotFoundError for a user without a home folder.
     """
     caches = cache_folder().parent
     compiled = Path(os.environ.get("VLLM_CACHE_ROOT") or caches / "vllm") / "torch_compile_cache"

@@ -1,7 +1,6 @@
-"""Fetch a manifest's model into the caches of this process, as an instance's init container does.
+"""Download of a manifest's model into this process's caches, as in an instance's init container.
 
-Processes that fetch into one folder at the same time wait for each other's files: the Hub's client
-locks each of them.
+Concurrent downloads wait for each other: the Hub's client locks each file.
 """
 
 import errno
@@ -25,14 +24,14 @@ from macroserve.local.tiny_model import ensure_tiny_model
 from macroserve.local.user_folders import cache_folder
 
 NUM_TRIES = 5
-"""The container that fetches is started again after them, ever later."""
+"""After these, Kubernetes restarts the container with growing delays."""
 BACKOFF = Backoff(first_s=2.0)
 
 OTHER_FORMATS = (
     *("*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.ot", "*.tflite"),
     *("consolidated*", "original/*"),
 )
-"""Files of a repository that vLLM does not load beside safetensors."""
+"""Files of a repository that vLLM does not load if it has safetensors."""
 OLDER_WEIGHTS = ("*.bin", "*.pt")
 
 _FINAL = (GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError)
@@ -40,16 +39,16 @@ _FINAL_ERRNOS = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EPERM, errno.ER
 
 
 class ModelFetchError(Exception):
-    """The model cannot be fetched; the text is a sentence."""
+    """An error whose message is a sentence: the model cannot be fetched."""
 
 
 def fetch_model(manifest: Manifest, sleep: Callable[[float], None] = time.sleep) -> None:
     """Fetch the weights of the model and its adapters; build the built-in model.
 
-    What is there already is not fetched again, and suffices while the hub does not answer. Files of
-    unusual formats are left to the engine, which fetches them itself.
+    Existing files are not fetched again, and suffice while the hub does not answer. Unusual formats
+    are left to the engine.
 
-    Raises ModelFetchError after NUM_TRIES, or at once where another try would not help.
+    Raises ModelFetchError after NUM_TRIES, or at once if retries would not help.
     """
     if manifest.spec.model.source == TINY and manifest.spec.engine.type != "Emulated":
         _check_writable(cache_folder())
@@ -68,7 +67,7 @@ def _fetch_patiently(name: str, revision: str | None, sleep: Callable[[float], N
         try:
             _fetch(name, revision)
         except Exception as error:
-            # Whatever the hub, the network and the disk raise.
+            # The hub, the network and the disk raise many types.
             if failures == NUM_TRIES or _is_final(error):
                 cause = str(error).strip().partition("\n")[0] or type(error).__name__
                 raise ModelFetchError(f"{name} cannot be fetched: {cause}") from error
@@ -88,7 +87,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _check_writable(folder: Path) -> None:
-    """Create the folder. Raises ModelFetchError where this user cannot write to it."""
+    """Create the folder. Raises ModelFetchError if this user cannot write to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,4 +1,4 @@
-"""The processes of a deployment on this machine that serve what a pod serves."""
+"""Jobs of local processes that serve the same components as pods."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ import uvloop
 
 from macroserve.api.messages import InstanceIdentity
 from macroserve.engine.settings import EngineSettings
-from macroserve.local.process import Beat, Failed, Started
+from macroserve.local.process import Beat, JobFailed, JobStarted
 from macroserve.serving import logs
 from macroserve.serving.causes import cause_of
 from macroserve.serving.ingress.server import IngressOptions, IngressServer
@@ -20,22 +20,22 @@ from macroserve.serving.instance.token_process import TokenProcess
 from macroserve.serving.instance.token_server import TokenServerOptions
 
 BEAT_S = 1.0
-"""Seconds between two heartbeats, before each of which the part checks itself."""
+"""Time between two heartbeats, each after a self-check, seconds."""
 
 
-class Server(Protocol):
+class JobServer(Protocol):
     def start(self) -> Awaitable[InstanceIdentity | None]: ...
 
     def check(self) -> None:
-        """Raise RuntimeError when the part can serve no more."""
+        """Raise RuntimeError if the component can serve no more."""
         ...
 
 
-class Part(ABC):
-    """A job that serves until it fails. The result of its start is the identity of an instance."""
+class ServingJob(ABC):
+    """A job that serves until it fails; its start returns an instance's identity."""
 
     @abstractmethod
-    def server(self) -> Server: ...
+    def server(self) -> JobServer: ...
 
     def run(self, parent: Connection) -> None:
         logs.configure()
@@ -45,22 +45,22 @@ class Part(ABC):
     async def _serve(self, parent: Connection) -> None:
         try:
             server = self.server()
-            parent.send(Started(await server.start()))
+            parent.send(JobStarted(await server.start()))
             while True:
                 await asyncio.sleep(BEAT_S)
                 server.check()
                 parent.send(Beat())
         except Exception as error:
-            # Whatever an engine or a server raises: a bad model, no memory, a port in use.
-            parent.send(Failed(cause_of(error)))
+            # Engines and servers raise many types: a bad model, no memory, a port in use.
+            parent.send(JobFailed(cause_of(error)))
 
 
 @dataclass(frozen=True, slots=True)
-class InstancePart(Part):
+class InstancePart(ServingJob):
     settings: EngineSettings
     options: InstanceOptions
 
-    def server(self) -> Server:
+    def server(self) -> JobServer:
         options = self.options
         tokens = TokenServerOptions(
             settings=self.settings,
@@ -73,11 +73,11 @@ class InstancePart(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class IngressPart(Part):
+class IngressPart(ServingJob):
     settings: EngineSettings
     options: IngressOptions
     head: str
-    """Base URL of the head, which knows the cells."""
+    """Base URL of the head."""
 
-    def server(self) -> Server:
+    def server(self) -> JobServer:
         return IngressServer(self.settings, self.options, self.head)

@@ -1,4 +1,4 @@
-"""A child process that does one job and ends with this process.
+"""A child process with one job, which ends with this process.
 
 It runs ``python -m macroserve.local.process NAME FD``, FD being its end of a socket pair, and
 receives its job first. Messages are pickled: both ends have one version and one user.
@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from macroserve.engine.exits import die_with_parent
 
 SILENCE_S = 12.0
-"""Seconds without a heartbeat after which a child is killed. A hung ingress replica takes its share
-of new connections until then, and even a busy one is never silent for so long."""
+"""Time without a heartbeat after which a child is killed, seconds. Until then, a hung ingress
+replica takes its share of new connections; a busy one is never silent for this long."""
 KILLED = "its process was killed or crashed"
 SILENT = "it does not answer"
 
@@ -28,19 +28,19 @@ class Job(Protocol):
     """Work of a child process, as plain data."""
 
     def run(self, parent: Connection) -> None:
-        """Do the job, and send messages to the parent: Failed before an end that is a failure."""
+        """Do the job; before a failure, send JobFailed to the parent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A sentence for people about something that happened."""
+    """A sentence for users about something that happened."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class JobStarted:
     """The job serves, and sends heartbeats from now on."""
 
     result: Any
@@ -52,14 +52,14 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """The job does not start or can continue no more; its process ends next."""
+class JobFailed:
+    """The job cannot start or continue; its process ends next."""
 
     cause: str
 
 
 class ProcessError(Exception):
-    """A job does not start; the message is the end of a sentence."""
+    """An error whose message ends a sentence: why a job did not start."""
 
 
 class ChildProcess:
@@ -67,7 +67,7 @@ class ChildProcess:
 
     name: shown on its command line.
     environment: additional variables.
-    output: file to which the child prints, ``os.devnull`` for none; None for this process's output.
+    output: file for the child's output; None for this process's own.
     on_event: called with the text of each Event.
     """
 
@@ -80,7 +80,7 @@ class ChildProcess:
     ) -> None:
         self.name = name
         self.failure: str | None = None
-        """Reason for its end, if it is known."""
+        """Reason for its end, if known."""
         self._environment = environment or {}
         self._output = output
         self._on_event = on_event
@@ -92,14 +92,13 @@ class ChildProcess:
         self._silence: asyncio.TimerHandle | None = None
 
     def launch(self, job: Job) -> None:
-        """Start the process, without waiting for the job's start."""
+        """Start the process without waiting for the job to start."""
         self._connection = self._spawn()
         self._loop.add_reader(self._connection.fileno(), self._read, self._connection)
         self.send(job)
 
     async def start(self, job: Job) -> Any:
-        """Start the process and return the job's result of its start. Raises ProcessError with the
-        cause if the job does not start."""
+        """Start the process; return the result of the job's start. Raises ProcessError."""
         try:
             self.launch(job)
             return await self._started
@@ -117,7 +116,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of a process that has ended, negative for a signal."""
+        """Return the exit code of an ended process, negative for a signal."""
         return self._popen.returncode
 
     async def end(self) -> str:
@@ -136,7 +135,7 @@ class ChildProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """Kill the process; the processes that it started end with it."""
+        """Kill the process; its descendants end with it."""
         if self._process is not None:
             self._process.kill()
 
@@ -146,8 +145,10 @@ class ChildProcess:
         return self._process
 
     def _spawn(self) -> Connection:
-        """Start the process, and return this end of the socket pair. The kernel ends the process
-        with the thread that starts it, which is the event loop's."""
+        """Start the process, and return this end of the socket pair.
+
+        The kernel ends the process with its starting thread, the event loop's.
+        """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as stack:
             output = None
@@ -160,7 +161,7 @@ class ChildProcess:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **self._environment},
-                process_group=0,  # a terminal's Ctrl-C is for ``macroserve up`` alone
+                process_group=0,  # a terminal's Ctrl-C is only for ``macroserve up``
             )
         return Connection(ours.detach())
 
@@ -169,13 +170,13 @@ class ChildProcess:
             match connection.recv():
                 case Event(text=text):
                     self._on_event(text)
-                case Started(result=result):
+                case JobStarted(result=result):
                     self._expect_beat()
                     if not self._started.done():
                         self._started.set_result(result)
                 case Beat():
                     self._expect_beat()
-                case Failed(cause=cause):
+                case JobFailed(cause=cause):
                     self.failure = cause
         except (EOFError, OSError):
             self._take_end(connection)
@@ -195,7 +196,7 @@ class ChildProcess:
         self._connection = None
         if self._silence is not None:
             self._silence.cancel()
-        # It has closed its socket only because it ends.
+        # A job closes its socket only by ending.
         self._popen.kill()
         self._popen.wait()
         self._ended.set()
@@ -208,11 +209,11 @@ def main(fd: int) -> None:
     """Do the job that comes over a socket."""
     die_with_parent()
     parent = Connection(fd)
-    # These mean that the parent is gone, or has no use for this process any more.
+    # These errors mean that the parent is gone or no longer needs this process.
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         job: Job = parent.recv()
         job.run(parent)
-    # The job's threads do not keep a process that has nothing to do.
+    # Do not wait for the job's threads.
     os._exit(0)
 
 

@@ -1,8 +1,7 @@
-"""Find and end all descendants of this process, also those whose own parents have ended (Linux
-only).
+"""All descendants of this process, even those whose parents have ended (Linux only).
 
-Ray's processes start others, and any of them may be killed: their children are then handed to the
-nearest ancestor that asked for orphans, which is this process after ``adopt_orphans``.
+Ray's processes start others. If one is killed, its children are given to the nearest ancestor that
+adopts orphans: this process, after ``adopt_orphans``.
 """
 
 import ctypes
@@ -15,8 +14,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 END_TIMEOUT_S = 5.0
-"""Seconds to wait for descendants: a process that hangs in a driver cannot end before the driver
-returns."""
+"""Time to wait for descendants, seconds: a process that hangs in a driver cannot end earlier."""
 
 
 def adopt_orphans() -> None:
@@ -24,13 +22,12 @@ def adopt_orphans() -> None:
 
 
 def descendants() -> dict[int, str]:
-    """Return the ids of all descendants, each with its state as in ``/proc/PID/stat``; ``Z`` has
-    ended."""
+    """Return all descendants by ID, with their state from ``/proc/PID/stat``; ``Z`` has ended."""
     children: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
-                # The name before the last parenthesis may hold spaces and parentheses.
+                # The name before the last parenthesis may contain spaces and parentheses.
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
                 children[int(parent)].append((int(folder.name), state))
     found: dict[int, str] = {}
@@ -43,7 +40,7 @@ def descendants() -> dict[int, str]:
 
 
 def end_descendants() -> set[int]:
-    """Kill all descendants, including those started meanwhile. Return those that do not end."""
+    """Kill all descendants, including new ones; return those that do not end."""
     give_up = time.monotonic() + END_TIMEOUT_S
     while alive := {pid for pid, state in descendants().items() if state != "Z"}:
         if time.monotonic() > give_up:
@@ -59,7 +56,7 @@ def end_descendants() -> set[int]:
 def reap_orphans(keep: int | None = None) -> None:
     """Reap children that have ended.
 
-    keep: id of the child that other code waits for.
+    keep: ID of the child that other code waits for.
     """
     if not _any_ended():
         return

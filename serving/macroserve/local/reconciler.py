@@ -1,8 +1,8 @@
-"""Reconcile a deployment of this machine: observe, plan, apply.
+"""Reconcile of a deployment on this machine: observe, plan, apply.
 
-Level-triggered: every reconcile looks at the present state, and ``core.scaling.fleet`` plans the
-next actions. A reconcile that fails leaves a state from which the next one goes on. Long actions
-(an instance's start, a drain) go on beside the reconciles.
+It is level-triggered: ``core.scaling.fleet`` plans the next actions from the present state, and a
+failed reconcile is continued by the next one. Long actions (an instance's start, a drain) run
+concurrently.
 """
 
 import asyncio
@@ -37,23 +37,23 @@ from macroserve.serving.causes import cause_of
 from macroserve.serving.ray.cells import DeployError
 
 RECONCILE_INTERVAL_S = 1.0
-"""Each reconcile asks Ray and every cell, which is most of what an idle deployment does."""
+"""Each reconcile queries Ray and every cell, which is most of an idle deployment's work."""
 MAX_FIRST_FAILURES = 3
-"""Failed starts in a row that end a deployment in which no instance has ever served."""
+"""Consecutive failed starts that end a deployment in which no instance has ever served."""
 BACKOFF = Backoff()
 FIRST_CELL = "cell-0"
 _RECONCILE = "reconcile"
-"""Name under which failures of whole reconciles are counted; no instance and no cell has it."""
+"""Key for failures of whole reconciles, distinct from instances and cells."""
 
 
-class StartError(Exception):
-    """Starts fail, and no instance has ever served; the message is the last failure's."""
+class NeverServedError(Exception):
+    """All starts failed; the message is the last failure's."""
 
 
 class Reconciler:
-    """The reconciler brings a deployment to the desired fleet.
+    """Reconciler of a deployment with its desired fleet.
 
-    tpot_s: target for the time per output token, seconds; it bounds drains.
+    tpot_s: target for the time per output token, seconds; it limits drains.
     on_event: called with a sentence for each action.
     """
 
@@ -87,22 +87,25 @@ class Reconciler:
         self._failure: Exception | None = None
 
     async def run(self) -> None:
-        """Reconcile until cancelled. Raises StartError where starts fail and no instance has ever
-        served; later failures are reported, and retried with growing delays."""
+        """Reconcile until cancelled.
+
+        Raises NeverServedError if starts fail before any instance has served; later failures are
+        reported, and retried with growing delays.
+        """
         try:
             while not self._is_hopeless:
                 try:
                     await self._change(await self._observe())
                     self._retries.succeeded(_RECONCILE)
                 except AdminError:
-                    pass  # an ingress, a cell or an instance is on its way up or down: look again
+                    pass  # an ingress, a cell or an instance is starting or ending
                 except Exception as error:
-                    # Ray's own processes may be away; whatever it is, what serves goes on.
+                    # Ray's own processes may be down; the components continue to serve.
                     failure = self._retries.failed(_RECONCILE, cause_of(error), _now())
                     if failure.is_new:
                         self._on_event(f"The deployment cannot be managed: {failure.cause}")
                 await asyncio.sleep(RECONCILE_INTERVAL_S)
-            raise StartError(cause_of(self._failure)) from self._failure
+            raise NeverServedError(cause_of(self._failure)) from self._failure
         finally:
             for task in self._starting.values():
                 task.cancel()
@@ -125,8 +128,8 @@ class Reconciler:
     # -- what is there
 
     async def _observe(self) -> Fleet:
-        """Observe the cluster without instances that hang, which are replaced under their names."""
-        # An instance that serves from now on may count in the next reconcile.
+        """Observe the cluster, without instances that hang, which are replaced."""
+        # Instances that start to serve during this call may count in the next reconcile.
         starting = tuple(self._starting)
         alive = self._cluster.instance_names()
         self._drain_ends_s = {n: end for n, end in self._drain_ends_s.items() if n in alive}
@@ -178,8 +181,10 @@ class Reconciler:
         return Member(name, MemberState.STARTING, pool, cell)
 
     def _member_outside(self, identity: InstanceIdentity) -> Member:
-        """Return the member of an instance that serves while no cell holds it: it has yet to join
-        its first cell, its migration was interrupted, or its cell lost the connection."""
+        """Return an instance that serves but is in no cell.
+
+        It has yet to join its first cell, its migration was interrupted, or its cell lost it.
+        """
         name = identity.name
         named = identity.cell or FIRST_CELL, self._cluster.pool(identity)
         cell, pool = self._places.get(name, named)
@@ -189,7 +194,7 @@ class Reconciler:
     # -- what is done about it
 
     async def _carry_out(self, action: Action) -> None:
-        """Apply one action. Raises AdminError when a cell does not take an order."""
+        """Apply one action. Raises AdminError when a cell does not accept an order."""
         match action:
             case DeployCell(cell=name) | Start(instance=name) if not self._retries.may_try(
                 name, _now()
@@ -228,9 +233,9 @@ class Reconciler:
         try:
             await self._cluster.start_instance(name, pool)
             self._retries.succeeded(name)
-            self._num_failures = 0  # it has yet to join a cell, and only then has something served
+            self._num_failures = 0  # _has_served waits until the instance has joined a cell
         except Exception as error:
-            # Whatever the engine raised: a bad model, no memory, a dead process.
+            # Engines raise many types: a bad model, no memory, a dead process.
             self._failed(name, name, error)
         finally:
             del self._starting[name]
@@ -264,7 +269,7 @@ class Reconciler:
     async def _stop(self, name: str, reason: str) -> None:
         self._places.pop(name, None)
         if task := self._starting.get(name):
-            task.cancel()  # it takes its process with it
+            task.cancel()  # which ends its process
             return
         if name in self._inside:
             cell, _ = self._inside[name]

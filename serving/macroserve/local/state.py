@@ -1,4 +1,4 @@
-"""Keep the addresses of a running deployment in a small file that only its user can read."""
+"""Addresses of running deployments, in small files that only their user can read."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from macroserve.local.user_folders import state_folder
 
 
 class NotRunningError(Exception):
-    """The deployment is not running on this machine, or several are and none was named."""
+    """The deployment is not running on this machine, or a name is needed to select one."""
 
 
 class NameTakenError(Exception):
@@ -22,7 +22,7 @@ class NameTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunningDeployment:
-    """A deployment that runs on this machine."""
+    """Addresses and tokens of a deployment that runs on this machine."""
 
     name: str
     pid: int
@@ -32,19 +32,19 @@ class RunningDeployment:
     """Base URL of metrics and the admin API."""
     admin_token: str = field(repr=False)
     control: str
-    """Base URL where ``up`` takes orders."""
+    """Base URL at which ``up`` accepts orders."""
     control_token: str = field(repr=False)
 
 
 @contextmanager
 def claimed(name: str) -> Iterator[None]:
-    """Hold a name for this process as long as the context lasts, or until the process ends.
+    """Hold a name while the context lasts, at most until the process ends.
 
-    Raises NameTakenError when another process holds it, OSError when the folder is not writable.
+    Raises NameTakenError when another process holds it, OSError if the folder is not writable.
     """
     folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    # The file stays: one who removed it could take it from under the lock of another.
+    # The file stays: removing it could break the lock of another process.
     descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -59,7 +59,7 @@ def claimed(name: str) -> Iterator[None]:
 
 
 def log_file(name: str) -> Path:
-    """Return an empty file for the logs of a deployment whose name is claimed."""
+    """Create an empty log file for a deployment whose name is claimed."""
     path = state_folder() / f"{name}.log"
     path.unlink(missing_ok=True)
     path.touch(0o600)
@@ -98,7 +98,7 @@ def _path(name: str) -> Path:
 
 
 def _read(path: Path) -> RunningDeployment | None:
-    """Read a deployment; return None for a file that an ended process left behind."""
+    """Read a deployment; return None for the file of an ended process."""
     try:
         deployment = msgspec.json.decode(path.read_bytes(), type=RunningDeployment)
         os.kill(deployment.pid, 0)

@@ -1,9 +1,9 @@
-"""The small test model that ``spec.model.source: tiny`` stands for, built on the spot.
+"""The small test model of ``spec.model.source: tiny``, built locally.
 
 A Llama of 21 million random weights with a byte-level BPE tokenizer trained on Python's own help
-texts: nothing is downloaded, and the same Python gives the same files on every machine. What it
-says makes no sense; what it costs and how it is served are those of a real model. The same size of
-OPT, without rotary embedding, is for measuring the hybrid cache.
+texts: nothing is downloaded, and the same Python gives the same files on every machine. Its text
+makes no sense, but its cost and serving are those of a real model. An OPT of the same size, without
+rotary embedding, is for measuring the hybrid cache.
 """
 
 import json
@@ -15,8 +15,7 @@ from pathlib import Path
 from macroserve.local.user_folders import cache_folder
 
 VERSION = 1
-"""Version to raise with every change of the model, so that an older checkpoint is not taken for
-it."""
+"""Increased with every change of the model, so that older checkpoints are not used."""
 
 _SEED = 0
 _INIT_STD = 0.08
@@ -75,13 +74,12 @@ _TOKENIZER_CONFIG = {
 
 
 def ensure_tiny_model(directory: Path | None = None, architecture: str = "llama") -> Path:
-    """Return the folder of the checkpoint, which is built first where it does not exist.
+    """Return the folder of the checkpoint, building it if necessary.
 
     architecture: ``llama`` or ``opt``.
-    directory: folder in which to keep the checkpoint; by default ``macroserve/models`` in the
-        user's cache.
+    directory: folder for checkpoints; by default ``macroserve/models`` in the user's cache.
 
-    Building takes about a second and is atomic: another process sees all of it or nothing.
+    Building takes about a second and is atomic: other processes see all of it or nothing.
     """
     directory = directory or cache_folder() / "models"
     checkpoint = directory / f"tiny-{architecture}-{VERSION}"
@@ -93,7 +91,7 @@ def ensure_tiny_model(directory: Path | None = None, architecture: str = "llama"
         _build(draft, architecture)
         draft.rename(checkpoint)
     except OSError:
-        if not checkpoint.is_dir():  # else another process was faster, with the same content
+        if not checkpoint.is_dir():  # otherwise another process was faster, with the same content
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -145,7 +143,7 @@ def _write_weights(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _llama_shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of weights, by name as in Hugging Face's Llama; matrices are (out, in)."""
+    """Return the shapes of weights by name as in Hugging Face's Llama; matrices are (out, in)."""
     square, up, down, norm = (
         (_HIDDEN, _HIDDEN),
         (_INTERMEDIATE, _HIDDEN),
@@ -197,7 +195,7 @@ def _opt_shapes() -> dict[str, tuple[int, ...]]:
     }
     return {
         "model.decoder.embed_tokens.weight": (_VOCAB_SIZE, _HIDDEN),
-        # Positions begin at two.
+        # Positions start at two.
         "model.decoder.embed_positions.weight": (_MAX_LENGTH + 2, _HIDDEN),
         **{f"model.decoder.{name}.weight": shape for name, shape in modules.items()},
         **{f"model.decoder.{name}.bias": shape[:1] for name, shape in modules.items()},

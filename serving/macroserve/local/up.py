@@ -22,7 +22,7 @@ from macroserve.local import state
 from macroserve.local.checks import check_adapters, check_parallel
 from macroserve.local.cluster import ClusterOptions
 from macroserve.local.control import ControlServer
-from macroserve.local.deployment import DeploymentProcess, Setup
+from macroserve.local.deployment import DeploymentJob, DeploymentProcess
 from macroserve.local.first_request import first_request, until_ready
 from macroserve.local.manifest_file import (
     Saved,
@@ -41,7 +41,7 @@ from macroserve.serving.security.key_source import KeySource
 BACKOFF = Backoff()
 PRIVATE_HOST = "127.0.0.1"
 READY_TIMEOUT_S = 1800.0
-"""Seconds to wait for a start: large checkpoints take long to load."""
+"""Time to wait for a start, seconds; large checkpoints load slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class PortTakenError(Exception):
 
 
 class DeploymentError(Exception):
-    """The deployment does not start; the message is a sentence for people."""
+    """An error whose message is a sentence for users: the deployment does not start."""
 
 
 class Progress:
-    """The terminal output of the command: a line per step, with the time since the start."""
+    """Terminal output of the command: a line per step, with the time since the start."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -74,7 +74,7 @@ class Progress:
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line of any text: brackets in it are not markup."""
+        """Print a line of plain text; brackets are not markup."""
         self.step(escape(text))
 
     def problem(self, text: str) -> None:
@@ -82,8 +82,10 @@ class Progress:
 
 
 def run(options: UpOptions, console: Console) -> None:
-    """Run the deployment until a signal stops it. Raises ManifestError, NameTakenError or
-    PortTakenError before anything starts, DeploymentError if the deployment does not start.
+    """Run the deployment until a signal stops it.
+
+    Raises ManifestError, NameTakenError or PortTakenError before anything starts, DeploymentError
+    if the deployment does not start.
     """
     saved = read(options.path)
     manifest = loads(saved.text, str(options.path))
@@ -121,9 +123,9 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
 
 
 class Up:
-    """The running command: it holds the present manifest, takes orders, and prints its progress.
+    """The running command: holds the current manifest, accepts orders, prints progress.
 
-    The deployment runs in a separate process, which is started again when it is lost.
+    The deployment runs in a separate process, which is restarted if lost.
     """
 
     def __init__(
@@ -164,8 +166,7 @@ class Up:
         )
 
     async def run(self) -> None:
-        """Keep the deployment up until SIGINT or SIGTERM. Raises DeploymentError if the first start
-        fails."""
+        """Run until SIGINT or SIGTERM. Raises DeploymentError if the first start fails."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -201,8 +202,7 @@ class Up:
             self._progress.step("Stopped: every process has ended")
 
     async def _keep_deployed(self) -> None:
-        """Restart the deployment whenever it ends. Raises DeploymentError if no start has ever
-        succeeded."""
+        """Restart the deployment when it ends. Raises DeploymentError if it was never ready."""
         has_been_ready, num_failures = False, 0
         while True:
             reason = await self._deploy()
@@ -215,12 +215,12 @@ class Up:
             await asyncio.sleep(delay_s)
 
     async def _deploy(self) -> str:
-        """Run the deployment and return why it has ended; record whether it was ready."""
+        """Run the deployment and return why it ended; record whether it was ready."""
         self._is_ready = False
         announcing = asyncio.create_task(self._announce_ready())
         try:
             return await self._process.run(
-                Setup(
+                DeploymentJob(
                     self._cluster,
                     self._private,
                     self._admin_token,
@@ -274,7 +274,7 @@ class Up:
         try:
             refused = changes(self._manifest, manifest)
         except Exception as error:
-            # A template may hold whatever YAML can.
+            # A pod template may contain any YAML.
             raise ManifestError(
                 ("The manifest cannot be compared with the running deployment.",)
             ) from error
@@ -294,7 +294,7 @@ def _described(desired: DesiredFleet) -> str:
 
 
 def _private_port(options: UpOptions) -> int:
-    """Return a free private port. Raises PortTakenError when the given one is taken."""
+    """Return a free private port. Raises PortTakenError if the given one is taken."""
     if options.private_port is not None:
         _check_port(PRIVATE_HOST, options.private_port)
         return options.private_port

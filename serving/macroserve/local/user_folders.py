@@ -1,4 +1,4 @@
-"""Folders in which Macroserve keeps files of its user (XDG Base Directory Specification)."""
+"""Folders for files of Macroserve's user (XDG Base Directory Specification)."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,10 @@ APPLICATION = "macroserve"
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that can be made again. Raises FileNotFoundError for a user
-    without a home folder."""
+    """Return the folder for reproducible files.
+
+    Raises FileNotFoundError for a user without a home folder.
+    """
     return _base("XDG_CACHE_HOME", ".cache") / APPLICATION
 
 
