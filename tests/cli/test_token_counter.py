@@ -2,7 +2,7 @@
 
 import pytest
 
-from macroserve.cli.token_counter import token_counter
+from macroserve.cli.load_options import token_counter
 
 TOKENIZER = """{"version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
 "truncation": null, "padding": null, "decoder": null, "pre_tokenizer": {"type": "Whitespace"},

@@ -1,6 +1,6 @@
-"""The ``macroserve`` command: parses options, prints, sets exit codes; other packages do the work.
+"""The ``macroserve`` command: parses options, prints, sets exit codes; other packages work.
 
-Exit codes: 0 done, 1 failed, 2 wrong options or a wrong manifest.
+Exit codes: 0 done, 1 failed, 2 wrong options or manifest.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from macroserve.serving.ingress.api_keys import ApiKeySource
 
 EXTENSIONS = "macroserve.commands"
-"""Entry points of other distributions: functions that take the app and add commands to it."""
+"""Entry points of other distributions: functions that add commands to the app."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,7 +55,7 @@ def main() -> None:
     try:
         app()
     except OSError as error:
-        # Any command may meet a full disk, a folder that it may not write to or a port in use.
+        # Every command may encounter a full disk, a read-only folder or a port in use.
         errors.print(f"[red]error:[/red] {escape(_describe(error))}", soft_wrap=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
@@ -103,7 +103,7 @@ def up(
     from macroserve.local.state import NameTakenError
     from macroserve.local.up import DeploymentError, PortTakenError, UpOptions, run
 
-    # Only its processes import vLLM, some seconds later.
+    # Only child processes import vLLM, some seconds later.
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError(name="vllm")
     try:
@@ -176,7 +176,7 @@ def _order(name: str | None, order: str, body: str) -> None:
 def _api_keys(path: Path | None) -> "ApiKeySource | None":
     """Return the keys of the file or the environment.
 
-    The command line holds no key, since other users can read it.
+    The command line contains no keys, because other users can read it.
     """
     from macroserve.serving.ingress.api_keys import (
         ENVIRONMENT,
@@ -187,7 +187,7 @@ def _api_keys(path: Path | None) -> "ApiKeySource | None":
 
     try:
         if path is not None:
-            # Absolute: the ingress replicas read it again, in processes and folders of their own.
+            # Ingress replicas read the file from other working folders.
             source = ApiKeySource(path.absolute())
             source.read()
             return source

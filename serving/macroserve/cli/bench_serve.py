@@ -1,4 +1,4 @@
-"""The command line of `macroserve bench serve`."""
+"""The command ``macroserve bench serve``: its options and exit codes."""
 
 import asyncio
 from functools import partial
@@ -30,7 +30,7 @@ from macroserve.core.request import Slo
 from macroserve.workload.load import TraceLoad
 
 MIN_WIDTH = 100
-"""Columns of the tables where the output goes to a file or a pipe."""
+"""Columns of tables written to a file or a pipe."""
 
 _Endpoint = partial(typer.Option, rich_help_panel="Endpoint")
 _Load = partial(typer.Option, rich_help_panel="Load")

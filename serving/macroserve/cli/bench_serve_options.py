@@ -14,11 +14,11 @@ from macroserve.workload.class_mix import ClassMix
 
 DEFAULT_DURATION_S = 60.0
 _URL = re.compile(r"https?://(\[[0-9a-fA-F:]+\]|[^][:/?#@\s]+)(:[0-9]+)?(/[^?#\s]*)?")
-"""Pattern of an endpoint's URL, without user name, query and fragment."""
+"""URL of an endpoint, without user name, query and fragment."""
 
 
 def choose_duration(text: str | None, may_last: bool) -> float:
-    """Return the duration of the arrivals in seconds; infinite only where the load itself ends."""
+    """Return the duration of the arrivals, seconds; infinite if the load itself ends."""
     if text is not None:
         return parse_duration("--duration", text)
     return math.inf if may_last else DEFAULT_DURATION_S
@@ -70,9 +70,9 @@ def _number(text: str) -> float:
 
 
 def parse_api_key(text: str | None) -> str | None:
-    """Return the key without the line end of a file that it was read from, or None for none.
+    """Return the key without surrounding whitespace, or None without a key.
 
-    Raises ValueError, without the key, for characters that no header can carry.
+    Raises ValueError, which omits the key, for characters that no header can carry.
     """
     key = (text or "").strip()
     if not (key.isascii() and key.isprintable()):
@@ -81,7 +81,7 @@ def parse_api_key(text: str | None) -> str | None:
 
 
 def check_outputs(json: Path | None, plot: Path | None) -> None:
-    """Raise ValueError, before the run, for an output that cannot be written after it."""
+    """Raise ValueError, before the run, for outputs that cannot be written after it."""
     for option, path in (("--json", json), ("--plot", plot)):
         if path is None:
             continue

@@ -1,4 +1,4 @@
-"""Fixed sets of names that an option takes: listed in its help, completed by the shell, checked."""
+"""Names that an option accepts: listed in its help, completed by the shell, checked."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -9,8 +9,6 @@ T = TypeVar("T", str, list[str] | None)
 
 
 class Choices:
-    """Choices are the names that an option takes."""
-
     def __init__(self, names: Iterable[str]) -> None:
         self._names = tuple(names)
 
@@ -23,7 +21,7 @@ class Choices:
         return [name for name in self._names if name.startswith(incomplete)]
 
     def check(self, given: T) -> T:
-        """Return the given name, for ``callback``; raise BadParameter for an unknown name."""
+        """Return the given names, for ``callback``. Raises BadParameter for unknown ones."""
         for name in [given] if isinstance(given, str) else given or ():
             if name not in self._names:
                 raise typer.BadParameter(f"{name!r} is not one of {self}.")

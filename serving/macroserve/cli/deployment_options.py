@@ -1,4 +1,4 @@
-"""The options that name a deployment to simulate, shared by ``simulate`` and ``plan``."""
+"""Options for a deployment to simulate, shared by ``simulate`` and ``plan``."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,7 +16,7 @@ _DEVICES, _LINKS, _MODELS = Choices(DEVICES), Choices(LINKS), Choices(MODELS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentOptions:
-    """Deployment options name a manifest, and the model and devices to simulate it with."""
+    """A manifest, and the model and devices to simulate it with."""
 
     manifest: ManifestFile
     device: Annotated[

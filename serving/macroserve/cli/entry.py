@@ -1,7 +1,7 @@
-"""Start the command, and listen to SIGTERM before any other import.
+"""Start of the command, which handles SIGTERM before any other import.
 
-As the first process of a container the command would ignore SIGTERM until then, and Kubernetes
-would wait for its whole grace period.
+The first process of a container ignores SIGTERM by default, and Kubernetes would wait for the whole
+grace period.
 """
 
 import signal

@@ -11,12 +11,12 @@ EXTRAS = {
 
 
 def extra_of(module: str | None) -> str | None:
-    """Return the extra that has a module; None for a module that is in none."""
+    """Return the extra that installs a module, or None."""
     return EXTRAS.get((module or "").partition(".")[0])
 
 
 def missing(module: str, extra: str) -> str:
-    """Return what to tell a person whose environment lacks a module."""
+    """Return how to install a missing module."""
     package = module.partition(".")[0]
     on_cpus = ", or on CPUs: pip install 'macroserve[serve-cpu]'" if extra == "serve" else ""
     return f"{package} is not installed: pip install 'macroserve[{extra}]'{on_cpus}"

@@ -1,4 +1,4 @@
-"""End a command that cannot do its work with a reason and an exit code."""
+"""Failure of a command, with a reason and an exit code."""
 
 from typing import NoReturn
 

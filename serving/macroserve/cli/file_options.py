@@ -1,4 +1,4 @@
-"""The options that name a file, shared by several commands."""
+"""Options for files, shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated

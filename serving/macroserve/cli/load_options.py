@@ -1,4 +1,4 @@
-"""The options that name a load, shared by ``bench serve``, ``simulate`` and ``plan``."""
+"""Options for a load, shared by ``bench serve``, ``simulate`` and ``plan``."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from typing import Annotated, TypeVar
 import typer
 
 from macroserve.api.units import parse_seconds
-from macroserve.cli.token_counter import token_counter
 from macroserve.workload.client_load import ClientLoad
 from macroserve.workload.lengths import SYNTAX, LengthDistribution, parse_lengths
 from macroserve.workload.load import Load, LoadLimits, SyntheticLoad, TextLoad, TraceLoad
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 class Arrivals(StrEnum):
-    """The process that synthetic arrivals follow."""
+    """Process of synthetic arrivals."""
 
     POISSON = "poisson"
     GAMMA = "gamma"
@@ -40,7 +39,7 @@ _Load = partial(typer.Option, rich_help_panel="Load")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """Load options name a recorded or a synthetic load and its lengths, as they were given."""
+    """A recorded or synthetic load and its lengths, as given."""
 
     trace: Annotated[
         Path | None,
@@ -168,9 +167,9 @@ class LoadOptions:
     ] = 0
 
     def load(self) -> Load:
-        """Return the load that the options name: recorded or synthetic, never a mixture of both.
+        """Return the recorded or synthetic load.
 
-        Raises ValueError for bad rows and for options that contradict each other.
+        Raises ValueError for invalid rows and contradictory options.
         """
         if self.trace is not None and self.rate is None:
             given = (
@@ -244,7 +243,7 @@ class LoadOptions:
         return read_sharegpt(path, token_counter(self.tokenizer))
 
     def limits(self, duration_s: float, num_requests: int | None = None) -> LoadLimits:
-        """Return the limits of a run; raise ValueError for impossible ones."""
+        """Return the limits of a run. Raises ValueError for impossible ones."""
         return LoadLimits(
             duration_s,
             num_requests,
@@ -254,8 +253,29 @@ class LoadOptions:
         )
 
 
+def token_counter(folder: Path) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text, with a model folder's tokenizer.
+
+    Raises ValueError for a folder without a readable tokenizer.json, and without the package
+    ``tokenizers``.
+    """
+    try:
+        # Imported late, because it comes with an extra.
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise ValueError("--tokenizer needs tokenizers: pip install 'macroserve[ray]'") from None
+    path = folder / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"--tokenizer: {path}: {error.strerror}") from None
+    except Exception:  # the package raises nothing narrower
+        raise ValueError(f"--tokenizer: {path} is not a tokenizer") from None
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
 def parse_duration(option: str, text: str) -> float:
-    """Return positive seconds from ``1m30s``, ``100ms`` or a bare number of seconds."""
+    """Return positive seconds from ``1m30s``, ``100ms`` or a number of seconds."""
     seconds = _seconds(option, text)
     if not 0 < seconds < math.inf:
         raise ValueError(f"{option} must be positive, got {text!r}")
@@ -263,7 +283,7 @@ def parse_duration(option: str, text: str) -> float:
 
 
 def parse_time(option: str, text: str) -> float:
-    """Return seconds since a start, 0 or more, as ``parse_duration`` does."""
+    """Return seconds since a start, 0 or more, in the formats of ``parse_duration``."""
     seconds = _seconds(option, text)
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{option} must be 0s or later, got {text!r}")

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the fields of its dataclass parameters as options of its own.
+    """Return the command with the fields of its dataclass parameters as separate options.
 
     The fields are annotated as Typer declares options; those without a default are required.
     """

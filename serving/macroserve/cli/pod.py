@@ -1,5 +1,4 @@
-"""Serve one part in its pod: read the mounted files, wait for the end, report the reason of a
-failure."""
+"""One component in its pod: mounted files, termination, and the reason of a failure."""
 
 import asyncio
 import contextlib
@@ -18,37 +17,37 @@ from macroserve.serving.security.tls import TlsError, TlsSource
 log = get_logger(__name__)
 
 TERMINATION_LOG = Path("/dev/termination-log")
-"""Termination message file: Kubernetes shows its text as the reason of a container's end."""
+"""File whose text Kubernetes shows as the reason for a container's end."""
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 CHECK_S = 1.0
 
 
 class PodError(Exception):
-    """A file or an option of the pod cannot be used; the message is a sentence for people."""
+    """An error whose message is a sentence for users: a file or option of the pod is unusable."""
 
 
-class Server(Protocol):
+class PodServer(Protocol):
     async def start(self) -> object:
-        """Start to serve; raise the error that prevents it."""
+        """Start serving. Raises the error that prevents it."""
         ...
 
     def check(self) -> None:
-        """Raise RuntimeError when the part can serve no more."""
+        """Raise RuntimeError if the component can serve no more."""
         ...
 
     async def leave(self) -> None:
-        """Finish accepted requests, within bounds."""
+        """Finish accepted requests, within a limit."""
         ...
 
     async def stop(self) -> None: ...
 
 
-async def serve(server: Server, component: str, address: str) -> None:
+async def serve(server: PodServer, component: str, address: str) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish accepted requests.
 
-    component, address: name and address in the log.
+    component, address: for the log.
     """
-    # There is nothing to finish yet, and loading a model holds the event loop for minutes.
+    # Until it serves there is nothing to finish, and loading a model blocks the event loop.
     signal.signal(signal.SIGTERM, _end_now)
     await server.start()
     log.info("component started", component=component, address=address)
@@ -58,7 +57,7 @@ async def serve(server: Server, component: str, address: str) -> None:
     await server.stop()
 
 
-async def _until_told(server: Server) -> None:
+async def _until_told(server: PodServer) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -68,7 +67,7 @@ async def _until_told(server: Server) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CHECK_S):
                 await told.wait()
-    # A second Ctrl-C does not wait.
+    # A second Ctrl-C ends the process at once.
     loop.remove_signal_handler(signal.SIGINT)
 
 
@@ -86,7 +85,7 @@ def fail(sentence: str, code: int) -> NoReturn:
 
 
 def read_token(folder: Path, name: str) -> str:
-    """Return the token in a file. Raises PodError for a file that is missing or empty."""
+    """Return the token in a file. Raises PodError for a missing or empty file."""
     path = folder / name
     try:
         token = path.read_text().strip()
@@ -98,9 +97,9 @@ def read_token(folder: Path, name: str) -> str:
 
 
 class LiveToken:
-    """A live token is the present content of a file, or the last usable one.
+    """The last usable content of a token's file.
 
-    Raises PodError when the file is not usable at the start.
+    Raises PodError if the file is unusable at first.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -114,8 +113,7 @@ class LiveToken:
 
 
 def key_source(folder: Path, role: Role, tls: TlsSource | None = None) -> KeySource:
-    """Return the source of a pod's keys and its certificate. Raises PodError when a key that its
-    role needs is missing."""
+    """Return the source of a pod's keys and certificate. Raises PodError if a key is missing."""
     source = KeySource(PURPOSES[role], str(folder), tls=tls)
     try:
         LiveKeys(source)
@@ -125,12 +123,12 @@ def key_source(folder: Path, role: Role, tls: TlsSource | None = None) -> KeySou
 
 
 def use_cpu_limit() -> None:
-    """Set the compute threads to the container's cores, unless the environment sets them."""
+    """Use the container's number of cores for compute threads, unless the environment sets them."""
     os.environ.setdefault("OMP_NUM_THREADS", str(_num_cpus()))
 
 
 def _num_cpus() -> int:
-    """Return the cores of the container's limit (cgroup v2), rounded up, or else the node's."""
+    """Return the container's CPU limit (cgroup v2), rounded up, or else the node's cores."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = CGROUP_CPU_MAX.read_text().split()
         return math.ceil(int(quota) / int(period))

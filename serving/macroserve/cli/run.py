@@ -1,6 +1,6 @@
-"""``macroserve run``: one part of a deployment in its own pod, as the operator starts it.
+"""``macroserve run``: one component of a deployment in its pod, as the operator starts it.
 
-Exit codes: 0 told to stop, 1 failed, 2 wrong options, manifest or files.
+Exit codes: 0 asked to stop, 1 failed, 2 wrong options, manifest or files.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ DEFAULT_TOKENS = Path("/etc/macroserve/tokens")
 DEFAULT_API_KEYS = Path("/etc/macroserve/api-keys")
 CHAT_TEMPLATE = Path("/etc/macroserve/chat-template")
 FETCHED = Path(tempfile.gettempdir()) / "macroserve-fetched"
-"""File with which a pod's init container tells its instance that it has fetched something."""
+"""File that a pod's init container creates if it has fetched something, for its instance."""
 
 
 def _ports(text: str) -> range:
@@ -286,7 +286,7 @@ def _tls(folder: Path | None, namespace: str, manifest: Manifest) -> TlsSource |
 
 
 def _model(manifest: Manifest) -> str:
-    """Return the model's folder; an emulated engine reads none, and gets the source's name."""
+    """Return the model's folder; for an emulated engine, which reads none, the source's name."""
     emulated = manifest.spec.engine.type == "Emulated"
     return manifest.spec.model.source if emulated else model_folder(manifest)
 
@@ -299,7 +299,7 @@ def _run(what: str, serve_part: Callable[[], Coroutine[Any, Any, None]]) -> None
     except (ManifestError, PodError, ApiKeysError) as error:
         fail(str(error), 2)
     except Exception as error:
-        # Whatever an engine or a server raises: a bad model, no memory, a port that is taken.
+        # Engines and servers raise many types: a bad model, no memory, a port in use.
         from macroserve.serving.causes import cause_of
 
         fail(f"{what} has ended: {cause_of(error)}", 1)

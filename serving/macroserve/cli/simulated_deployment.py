@@ -1,32 +1,51 @@
-"""The deployment to simulate, from a manifest and the options that name model and devices."""
+"""The deployment to simulate, from a manifest and the options for model and devices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic.alias_generators import to_camel
 
 from macroserve.api.manifest import Manifest
 from macroserve.cli.deployment_options import DeploymentOptions
-from macroserve.cli.simulated_model import SimulatedModel, read_model
 from macroserve.core.engine_sizes import sizes_on
-from macroserve.core.hybrid_cache import decide_hybrid_cache, fit_of, keeping_hidden
+from macroserve.core.hybrid_cache import (
+    HybridCacheFacts,
+    decide_hybrid_cache,
+    fit_of,
+    keeping_hidden,
+)
 from macroserve.core.scaling.mitosis import Bounds
+from macroserve.core.shapes import ModelShape
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import Strategy
+from macroserve.engine.json_file import json_object
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.parallelism import check_layers
+from macroserve.local.manifest_file import model_folder
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.host import VLLM_AHEAD
 from macroserve.sim.hardware.links import LINKS
+from macroserve.sim.hardware.models import ARCHITECTURES, MODELS, shape_of
 from macroserve.sim.scenario import ClusterSpec, Scenario
 
 UNQUANTIZED = ("auto", "float16", "bfloat16", "float32")
-"""Values of ``kv_cache_dtype`` with which vLLM quantizes no keys and values."""
+"""Values of ``kv_cache_dtype`` with which vLLM does not quantize keys and values."""
+UNNAMED = "a model without an architecture"
+
+
+class SimulatedModel(NamedTuple):
+    """Shape of a model, and its facts that decide about hidden states."""
+
+    shape: ModelShape
+    facts: HybridCacheFacts
+    """Facts of the model alone, in an engine of one device."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDeployment:
-    """A simulated deployment takes each field of a manifest that has an effect in virtual time."""
+    """The fields of a manifest that have an effect in virtual time."""
 
     manifest: Manifest
     options: DeploymentOptions
@@ -34,21 +53,22 @@ class SimulatedDeployment:
 
     @classmethod
     def of(cls, manifest: Manifest, options: DeploymentOptions) -> "SimulatedDeployment":
-        """Read the model. Raises ValueError for one that cannot be read."""
+        """Read the model. Raises ValueError if it cannot be read."""
         return cls(manifest, options, read_model(manifest, options.model))
 
     def scenario(self) -> Scenario:
         """Return the deployment as the manifest describes it.
 
-        Raises ValueError for an ordering that cannot be used, for hidden states that cannot be
-        kept, and for a pipeline longer than the model.
+        Raises ValueError for an unusable ordering, for hidden states that cannot be kept, and for a
+        pipeline longer than the model.
         """
         num_stages = self.manifest.spec.engine.pipeline_parallel
         check_layers(num_stages, self.model.shape.num_layers)
         return self._scenario(num_stages)
 
     def to_plan(self) -> tuple[Scenario, list[Strategy]]:
-        """Return the deployment with all open that a plan decides, and the strategies to try.
+        """Return the deployment without the parameters that a plan decides, and the strategies to
+        try.
 
         Raises ValueError for an ordering, which the plan decides with the strategy, and for hidden
         states that cannot be kept.
@@ -60,13 +80,13 @@ class SimulatedDeployment:
             )
         # Pipelines are not among the candidates.
         whole = self._scenario(num_stages=1)
-        # With another number of devices to an instance, other memory is left for the cache.
+        # The memory for the cache depends on the number of devices.
         cluster = replace(whole.cluster, kv_bytes=None)
         planned = replace(whole, cluster=cluster, high_priority_ratio=0.0, bounds=None)
         return planned, [self._as_served(each, num_stages=1) for each in STRATEGIES.values()]
 
     def not_simulated(self) -> Iterator[str]:
-        """Yield a sentence for each given field that would change the figures and is left out."""
+        """Yield a sentence for each given field that would change the results but is ignored."""
         engine = self.manifest.spec.engine
         if engine.dtype == "float32":
             yield "spec.engine.dtype is not simulated: the devices' rates are for 16 bits"
@@ -146,3 +166,36 @@ class SimulatedDeployment:
             max_batch_tokens=sizes.max_batch_tokens,
             host=VLLM_AHEAD,
         )
+
+
+def read_model(manifest: Manifest, model: str | None) -> SimulatedModel:
+    """Return the model of ``--model``, or else the manifest's.
+
+    model: name in ``MODELS``, or a folder with a ``config.json``.
+
+    Raises ValueError for a model that cannot be read.
+    """
+    if shape := MODELS.get(model or ""):
+        return _with_facts(shape, {"architectures": [ARCHITECTURES[model or ""]]})
+    path = Path(model or model_folder(manifest)) / "config.json"
+    try:
+        config = json_object(path)
+        return _with_facts(shape_of(config), config)
+    except ValueError as error:
+        raise ValueError(
+            f"the model's shape cannot be read from {path} ({error}): name one with --model, a "
+            f"folder with a config.json or one of {', '.join(MODELS)}"
+        ) from None
+
+
+def _with_facts(shape: ModelShape, config: Mapping[str, Any]) -> SimulatedModel:
+    text: Mapping[str, Any] = config.get("text_config") or config
+    facts = HybridCacheFacts(
+        architecture=next(iter(config.get("architectures") or ()), UNNAMED),
+        hidden_size=shape.hidden_size,
+        has_latent=shape.latent is not None,
+        has_window=shape.window is not None,
+        has_dual_chunks=bool(text.get("dual_chunk_attention_config")),
+        is_quantized=bool(text.get("quantization_config") or config.get("quantization_config")),
+    )
+    return SimulatedModel(shape, facts)

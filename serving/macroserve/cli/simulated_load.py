@@ -10,20 +10,19 @@ from macroserve.workload.load import TraceLoad, plan
 
 
 class Requests(NamedTuple):
-    """The requests of a simulation, the first of which only warm it up."""
+    """Requests of a simulation, the first of which are only a warm-up."""
 
     arrivals: list[Arrival]
     num_before: int
-    """Number of the first arrivals that do not count."""
+    """Number of warm-up arrivals."""
     num_skipped: int
-    """Bad rows of the trace."""
+    """Invalid rows of the trace."""
 
     def mixed(self, classes: ClassMix, seed: int) -> "Requests":
-        """Return the requests with SLO classes."""
         return self._replace(arrivals=classes.applied(self.arrivals, seed))
 
     def beyond(self, max_model_len: int) -> "Beyond":
-        """Return which of the arrivals that count do not fit a model of that many tokens."""
+        """Return which counted arrivals do not fit a model of that many tokens."""
         counted = self.arrivals[self.num_before :]
         too_long = [each for each in counted if each.num_prompt_tokens >= max_model_len]
         cut = [
@@ -33,7 +32,7 @@ class Requests(NamedTuple):
         return Beyond(len(counted), len(too_long), len(cut), len(shortened), max_model_len)
 
     def that_fit(self, max_model_len: int) -> "Requests":
-        """Return the requests that the endpoint takes; raise ValueError when it takes none."""
+        """Return the requests that the endpoint accepts. Raises ValueError if there are none."""
         kept = [each.num_prompt_tokens < max_model_len for each in self.arrivals]
         if not any(kept[self.num_before :]):
             raise ValueError(
@@ -48,20 +47,20 @@ class Requests(NamedTuple):
 
     @property
     def num_requests(self) -> int:
-        """Return the number of all requests, with all turns of conversations."""
+        """Return the number of all requests, including all turns of conversations."""
         return sum(each.num_requests for each in self.arrivals)
 
     @property
     def duration_s(self) -> float:
-        """Return the seconds from the first arrival that counts to the last."""
+        """Return the time from the first counted arrival to the last, seconds."""
         return self.arrivals[-1].at_s - self.arrivals[self.num_before].at_s
 
 
 class Beyond(NamedTuple):
-    """The arrivals that are longer than the model takes."""
+    """Counted arrivals that are longer than the model allows."""
 
     num_requests: int
-    """Number of all arrivals."""
+    """Number of counted arrivals."""
     num_refused: int
     """Requests whose prompt leaves no room for an output token."""
     num_cut: int
@@ -71,7 +70,7 @@ class Beyond(NamedTuple):
     max_model_len: int
 
     def sentences(self) -> list[str]:
-        """Return one sentence for each kind that there is."""
+        """Return one sentence per nonzero count."""
         model = f"spec.model.maxModelLen ({self.max_model_len:,} tokens)"
         found = []
         if self.num_refused:
@@ -101,9 +100,9 @@ def requests(
 ) -> Requests:
     """Return the requests that the options name.
 
-    A trace is replayed whole unless ``duration`` says otherwise; synthetic requests of
-    ``warm_up_s`` come before those that count. Raises ValueError for options that contradict each
-    other, bad rows and no requests.
+    Traces are replayed whole by default; synthetic loads have ``warm_up_s`` more before the counted
+    requests. Raises ValueError for contradictory options, invalid rows, and a load without
+    requests.
     """
     load = options.load()
     is_trace = isinstance(load, TraceLoad)

@@ -26,14 +26,14 @@ PHASE_STYLES = {"prefill": "bold yellow", "decode": "green", "mixed": "cyan", "i
 
 
 async def show_once(deployment: RunningDeployment, console: Console) -> None:
-    """Show the deployment once. Raises AdminError when the deployment does not answer."""
+    """Show the deployment once. Raises AdminError if it does not answer."""
     async for report in _reports(deployment):
         console.print(table(deployment.name, report))
         return
 
 
 async def watch(deployment: RunningDeployment, console: Console) -> None:
-    """Show the deployment again and again, until cancelled."""
+    """Show the deployment repeatedly, until cancelled."""
     with Live(console=console, refresh_per_second=4, screen=False) as live:
         async for report in _reports(deployment):
             live.update(table(deployment.name, report))
@@ -54,7 +54,7 @@ def table(name: str, report: Report) -> Group:
         f"{sum(i.status.num_waiting + i.in_flight for i in instances)} waiting"
     )
     caches = {f"hybrid cache {i.hybrid_cache}" for i in instances}
-    # An instance of the version before does not tell.
+    # Instances without a known decision have an empty text.
     caches |= {f"prefix caching {i.prefix_caching}" for i in instances if i.prefix_caching}
     told = [*sorted(caches), *_classes(report), *_refusals(report)]
     cells = cell_states(report.cells)
@@ -62,8 +62,7 @@ def table(name: str, report: Report) -> Group:
 
 
 def _classes(report: Report) -> list[str]:
-    """Return a line with the attainment of each SLO class, or none if there is only the default
-    one."""
+    """Return a line with the attainment of each SLO class, if the spec defines any."""
     ended = recent_by_class(report.cells)
     if len(ended) == 1:
         return []
@@ -72,7 +71,7 @@ def _classes(report: Report) -> list[str]:
 
 
 def _refusals(report: Report) -> list[str]:
-    """Return a line with what was refused and why, or none if nothing was."""
+    """Return a line with the refusals by reason, if any."""
     refused = recent_refusals(report.cells)
     if not refused:
         return []
@@ -81,7 +80,7 @@ def _refusals(report: Report) -> list[str]:
 
 
 def _table(title: str) -> Table:
-    """Return a table that fits 80 columns: headings of several words may take two lines."""
+    """Return a table that fits 80 columns; headings of several words may take two lines."""
     return Table(
         title=title,
         title_justify="left",
@@ -166,7 +165,6 @@ def _instance_row(state: InstanceState) -> list[Text | str]:
 
 
 def _step(steps: StepTimes | None) -> str:
-    """Return the measured and the predicted milliseconds of a step."""
     if steps is None:
         return "-"
     return "/".join(f"{1e3 * s:.{0 if s >= 0.01 else 1}f}" for s in steps)

@@ -1,4 +1,4 @@
-"""The command of ``macroserve plan``: its options and its exit codes."""
+"""The command ``macroserve plan``: its options and exit codes."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def plan(
     share of high-priority (HP) instances and the strategy; all else is as the manifest says. It
     simulates, so neither the devices nor the model's weights have to exist.
     """
-    # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    # Imported late, so that other commands, including those of pods, start faster.
     from macroserve.cli.plan import report
     from macroserve.cli.simulated_deployment import SimulatedDeployment
     from macroserve.cli.simulated_load import requests

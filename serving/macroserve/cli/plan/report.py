@@ -1,4 +1,4 @@
-"""The report of a plan: a table, a plot and a manifest."""
+"""Report of a plan: a table, a plot and a manifest."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -15,20 +15,20 @@ from macroserve.sim.capacity.planning import Candidate
 NUM_REQUESTS = 1000
 MIB = 2**20
 GPUS = "nvidia.com/gpu"
-"""The resource of which an instance's pod claims as many as it has ranks."""
+"""Resource of which an instance's pod claims one per rank."""
 
 MARKERS = {1: "o", 2: "s", 4: "^", 8: "D"}
-"""Plot marker by ranks; points are too close together for words beside them."""
+"""Plot marker by number of ranks; points are too close together for labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a candidate follows from the load's rate and the price of a device."""
+    """Cost of a candidate, from the load's rate and the price of a device."""
 
     rate: float
     """Requests per second."""
     price: float | None
-    """Price of a device for an hour; None if none was given."""
+    """Price of a device-hour; None if none was given."""
 
     def device_hours(self, candidate: Candidate) -> float:
         """Return the device-hours of ``NUM_REQUESTS`` requests."""

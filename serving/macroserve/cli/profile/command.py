@@ -1,4 +1,4 @@
-"""The command of ``macroserve profile``: its options and its exit codes."""
+"""The command ``macroserve profile``: its options and exit codes."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Report a profile, for people and for programs."""
+"""Report of a profile, for people and for programs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -13,8 +13,8 @@ def document(profile: Profile) -> Mapping[str, object]:
     """Return the profile as JSON, in seconds.
 
     latency: arguments of ``core.latency.LatencyModel``.
-    rebuild_s_per_token: Apt-Serve's rho, None for an engine that keeps no hidden states.
-    target_forward_size: EconoServe's target, in tokens of a batch.
+    rebuild_s_per_token: Apt-Serve's rho; None for an engine without hidden states.
+    target_forward_size: EconoServe's target, in tokens per batch.
     """
     latency = profile.latency
     return {

@@ -1,4 +1,4 @@
-"""The options that let ``simulate`` decide the number of instances as the operator does."""
+"""Options that let ``simulate`` set the number of instances as the operator does."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _BOUNDS = re.compile(r"([0-9]{1,6}):([0-9]{1,6})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscaleOptions:
-    """Autoscale options name the bounds on the number of instances, and how they start."""
+    """Bounds on the number of instances, and how they start."""
 
     autoscale: Annotated[
         str | None,
@@ -61,7 +61,7 @@ class AutoscaleOptions:
     def limits(self, manifest: Manifest) -> Limits | None:
         """Return the bounds with the manifest's windows; None without --autoscale.
 
-        Raises ValueError for bounds that are none.
+        Raises ValueError for invalid bounds.
         """
         if self.autoscale is None:
             return None

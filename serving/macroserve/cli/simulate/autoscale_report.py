@@ -1,4 +1,4 @@
-"""The report of an autoscaled simulation: what the fleet did."""
+"""Report of an autoscaled simulation: the fleet over time."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from macroserve.sim.autoscaling.timeline import Moment, Timeline
 
 @dataclass(frozen=True, slots=True)
 class ChangeReport:
-    """The report has one change of the target."""
+    """A change of the target."""
 
     at_s: float
     before: int
@@ -23,16 +23,16 @@ class ChangeReport:
 
 @dataclass(frozen=True, slots=True)
 class AutoscaleReport:
-    """A report has the figures of a fleet that was autoscaled, until the last request arrived."""
+    """Results for an autoscaled fleet, until the last request arrived."""
 
     mean_instances: float
     """Mean number of instances that start, serve or drain."""
     mean_ready: float
-    """Mean number of instances that take requests."""
+    """Mean number of instances that accept requests."""
     num_ups: int
     num_downs: int
     num_flaps: int
-    """Times that the target was raised within ten minutes after it was lowered."""
+    """Number of times that the target was raised within ten minutes after it was lowered."""
     num_failed_starts: int
     changes: tuple[ChangeReport, ...]
     timeline: tuple[Moment, ...]

@@ -1,4 +1,4 @@
-"""The command of ``macroserve simulate``: its options and its exit codes."""
+"""The command ``macroserve simulate``: its options and exit codes."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from macroserve.local.manifest_file import load as load_manifest
 
 DEFAULT_DURATION = "10m"
 WARM_UP_S = 30.0
-"""Seconds of synthetic requests before those that count."""
+"""Duration of the uncounted synthetic requests at the start, seconds."""
 
 
 @takes_groups
@@ -49,9 +49,9 @@ def simulate(
     The load is a trace or synthetic arrivals. The devices and the model's weights need not exist.
     The simulation ends with the last request.
     """
-    # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    # Imported late, so that other commands, including those of pods, start faster.
     from macroserve.cli.simulate.autoscale_report import AutoscaleReport
-    from macroserve.cli.simulate.report import Report
+    from macroserve.cli.simulate.report import SimulationReport
     from macroserve.cli.simulated_deployment import SimulatedDeployment
     from macroserve.cli.simulated_load import requests
     from macroserve.sim.autoscaling.goals import Goals
@@ -100,7 +100,7 @@ def simulate(
             err=True,
         )
     num_instances = timeline.most_existing if timeline else wanted.spec.instances
-    report = Report.of(outcome, num_instances * scenario.cluster.num_devices)
+    report = SimulationReport.of(outcome, num_instances * scenario.cluster.num_devices)
     console, document = Console(highlight=False), dict(report.document())
     console.print(report.tables(wanted.slo))
     if timeline is not None:

@@ -1,4 +1,4 @@
-"""The report of a simulation: tables for people, JSON for programs."""
+"""SimulationReport of a simulation: tables for people, JSON for programs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,13 +17,13 @@ from macroserve.sim.results import RunResult
 
 @dataclass(frozen=True, slots=True)
 class ClassReport:
-    """A report has the figures of one SLO class."""
+    """Results for one SLO class."""
 
     num_requests: int
     attainment: float
     """Share of the requests within their targets."""
     longest_wait_s: float
-    """Longest time to a first token or a refusal."""
+    """Longest time to a first token or a refusal, seconds."""
 
 
 def _by_class(outcome: RunResult) -> dict[str, ClassReport]:
@@ -41,8 +41,8 @@ def _by_class(outcome: RunResult) -> dict[str, ClassReport]:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A report has the figures of one simulation."""
+class SimulationReport:
+    """Results of one simulation."""
 
     num_requests: int
     num_refused: int
@@ -51,19 +51,19 @@ class Report:
     attainment: float
     """Share of the requests within their targets."""
     attainment_by_size: tuple[float, ...]
-    """Attainment of each quarter of the requests, the one with the fewest tokens first; empty for
+    """Attainment of each quarter of the requests, from the fewest tokens to the most; empty for
     fewer than four requests."""
     classes: Mapping[str, "ClassReport"]
-    """Figures of each SLO class by its name; empty where all requests are of the default one."""
+    """Results by SLO class; empty if all requests are of the default class."""
     longest_wait_s: float
-    """Longest time to a first token or a refusal."""
+    """Longest time to a first token or a refusal, seconds."""
     prefix_cache_hit_ratio: float
-    """Share of the prompt tokens that the prefix caches had."""
+    """Share of the prompt tokens found in prefix caches."""
     one_cache_hit_ratio: float | None
-    """Share of the prompt tokens that one cache as large as all instances' together would have had,
-    in order of arrival; None where the load does not tell which prompts begin alike."""
+    """Share of the prompt tokens that one cache of all instances' size would hold, in order of
+    arrival; None if the load has no shared prefixes."""
     num_unsent: int
-    """Turns that were not sent, as one before them in their conversation was refused."""
+    """Turns not sent because an earlier one of their conversation was refused."""
     ttft: Distribution | None
     tpot: Distribution | None
     tbt: Distribution | None
