@@ -1,6 +1,5 @@
-"""Executors run the batches that a core policy has composed.
+"""Executors of the batches that a core policy composes.
 
-``vllm`` adapts vLLM (every use of its private parts is in that package); ``emulated`` waits for the
-time that the latency model gives and generates artificial tokens. Both speak vLLM's token-in,
-token-out protocol to the ingress.
+``vllm`` adapts vLLM, and only it uses vLLM's private parts; ``emulated`` waits for the predicted
+time of a batch and generates artificial tokens.
 """

@@ -1,4 +1,4 @@
-"""A LoRA adapter is a folder with a configuration and weights for some of its model's modules."""
+"""Checks of LoRA adapters: folders with a configuration and weights for some modules."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,26 +8,25 @@ from typing import Any
 from macroserve.engine.json_file import json_object
 
 MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Values that vLLM's argument ``max_lora_rank`` takes."""
+"""Allowed values of vLLM's argument ``max_lora_rank``."""
 
 NOT_SERVED = (
     *("use_dora", "lora_bias", "alora_invocation_tokens", "layer_replication", "use_bdlora"),
     "use_qalora",
 )
-"""Features of PEFT's adapters that vLLM does not serve, by the fields that turn them on
-(``vllm.lora.peft_helper``)."""
+"""Fields of PEFT's configuration whose features vLLM does not serve (``vllm.lora.peft_helper``)."""
 SERVED_MODULES = frozenset({"classifier", "score"})
-"""Modules that an adapter may bring along whole (``modules_to_save``)."""
+"""Modules that an adapter may contain whole (``modules_to_save``)."""
 SERVED_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica", "lora_ga"})
-"""Named ``init_lora_weights`` of adapters that fit the model as it was; others fit one whose
-weights they have changed."""
+"""Values of ``init_lora_weights`` whose adapters fit the original model; others have changed its
+weights."""
 
 _WEIGHT = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])\.weight")
 
 
 def rank_of(folder: Path) -> int:
-    """Return the largest rank of an adapter's modules. Raises ValueError for a folder without a
-    LoRA adapter that vLLM could serve."""
+    """Return the largest rank of an adapter's modules. Raises ValueError unless the folder contains
+    a LoRA adapter that vLLM can serve."""
     config = _config(folder)
     if (kind := config.get("peft_type")) != "LORA":
         raise ValueError(f"it is not a LoRA adapter: its peft_type is {kind!r}")
@@ -51,10 +50,9 @@ def _not_served(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_fit(folder: Path, model: Path) -> None:
-    """Check that a model has the modules that an adapter changes, in the same sizes. Raises
-    ValueError if not.
+    """Raise ValueError unless the model has the modules that an adapter changes, in the same sizes.
 
-    Of models on the hub, of quantized ones, and of files in another format, vLLM tells when it
+    Models on the hub, quantized models and other file formats are checked only by vLLM when it
     loads the adapter.
     """
     weights, theirs = folder / "adapter_model.safetensors", dict[str, tuple[int, ...]]()
@@ -66,7 +64,7 @@ def check_fit(folder: Path, model: Path) -> None:
         or "quantization_config" in json_object(model / "config.json")
     ):
         return
-    # The model may have tied its output layer to its embeddings, and have no weights of it.
+    # An output layer that is tied to the embeddings has no weights in the files.
     parts = {part for name in theirs for part in name.split(".")} | {"lm_head"}
     is_transposed = bool(_config(folder).get("fan_in_fan_out"))
     for name, shape in _shapes(weights):
@@ -94,7 +92,7 @@ def _config(folder: Path) -> Mapping[str, Any]:
 
 
 def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and shape of each tensor in a file of safetensors; its header tells them."""
+    """Yield the name and shape of each tensor in a safetensors file, from its header."""
     from safetensors import SafetensorError, safe_open
 
     try:

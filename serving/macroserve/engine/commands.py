@@ -1,4 +1,4 @@
-"""An instance server gives commands to its engine's scheduler between two iterations."""
+"""Commands of an instance server to its engine's scheduler."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,11 +8,11 @@ from macroserve.core.status import Pool
 
 
 def apply_command(policy: InstanceScheduler, verb: str, argument: Any = None) -> Any:
-    """Apply a command to the scheduler.
+    """Apply a command to the scheduler between two iterations.
 
     The commands are ``set_pool`` ("lp" or "hp"), ``drain`` and ``let_offload`` (bool),
     ``set_rebuild`` (seconds per token), and ``latency`` (no argument; returns the constructor
-    arguments of the latency model, and the limits of a batch). Raises ValueError for any other.
+    arguments of the latency model, and the limits of a batch). Raises ValueError for others.
     """
     match verb, argument:
         case "set_pool", "lp" | "hp":

@@ -1,9 +1,8 @@
-"""An engine without a model, whose executor waits as long as a device would take
-(``emulated_executor``).
+"""An engine without a model, whose executor waits as long as a device would take.
 
-The scheduler and its statuses are those of a real instance; only the forward pass is replaced. Step
-times follow a fixed model of a device, which the scheduler's predictor does not know and has to
-learn.
+Only the forward pass is emulated (``emulated_executor``); scheduler and statuses are those of a
+real instance. Step times come from a fixed model of a device, which the scheduler's predictor has
+to learn.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ from macroserve.engine.status import Heart, StatusSender
 from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
 from macroserve.engine.tokens import Choice, RefusedError, Stopped, TokenReader
 
-# What is emulated: Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
+# Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
 EMULATED_MODEL = ModelShape(
     num_layers=32,
     hidden_size=4096,
@@ -58,7 +57,7 @@ EMULATED_MODEL = ModelShape(
 )
 EMULATED_DEVICE = DeviceShape(flops_per_s=0.5 * 312e12, bytes_per_s=0.8 * 2.0e12)
 HIDDEN_PER_KV = EMULATED_MODEL.kv_size // EMULATED_MODEL.hidden_size
-"""Hidden states that take as much memory as keys and values of one token."""
+"""Hidden states in the memory of one token's keys and values."""
 PREDICTED_DEVICE = DeviceShape(flops_per_s=312e12, bytes_per_s=2.0e12)
 
 
@@ -123,7 +122,7 @@ class EmulatedEngine:
             LatencyModel(EMULATED_MODEL, PREDICTED_DEVICE),
             cache.record if cache else None,
         )
-        # Until its cell says that another instance would take the requests.
+        # Until the cell reports that another instance accepts the requests.
         self._policy.let_offload(False)
         self._work = asyncio.Event()
         self._sender = StatusSender(None)
@@ -207,20 +206,18 @@ class EmulatedEngine:
             self._heart.stop()
 
     def _end(self, request_id: str, finish_reason: str, stop_reason: str | None = None) -> None:
-        """End a stream before its last token."""
         if stream := self._executor.streams.get(request_id):
             stream.end(finish_reason, stop_reason)
             self._remove(request_id)
 
     def _remove(self, request_id: str) -> None:
-        """Remove a stream, if it is there. The blocks of one that left early are free before the
-        next batch."""
+        """Remove a stream, if it exists; its blocks are free before the next batch."""
         if request_id in self._executor.streams:
             self._executor.remove(request_id)
             self._policy.finish(request_id)
             self._push_status()
 
-    # -- the loop of a real engine
+    # -- the loop, as in a real engine
 
     async def _run(self, heart: Heart) -> None:
         while True:

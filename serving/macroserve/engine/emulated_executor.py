@@ -1,4 +1,4 @@
-"""The emulated executor takes a device's time, and generates artificial tokens."""
+"""An executor that waits for a device's time and generates artificial tokens."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ class SamplingFields(msgspec.Struct):
 
 
 class GenerateBody(msgspec.Struct):
-    """The body has the fields of vLLM's ``GenerateRequest`` that matter without a model."""
+    """Fields of vLLM's ``GenerateRequest`` that are used without a model."""
 
     token_ids: list[int]
     request_id: str
@@ -27,12 +27,11 @@ class GenerateBody(msgspec.Struct):
     stream: bool = True
     cache_salt: str | None = None
     model: str | None = None
-    """Name of a LoRA adapter, which nothing here computes: its prompts share no cache blocks with
-    others'."""
+    """Name of a LoRA adapter; its prompts share no cache blocks with others'."""
 
 
 class Stream:
-    """A stream is one sequence as the device holds it."""
+    """The state of one sequence."""
 
     def __init__(self, body: GenerateBody, reader: TokenReader) -> None:
         self._reader = reader
@@ -53,8 +52,8 @@ class Stream:
     def emit(self) -> tuple[int, bool]:
         """Generate the next token; return it, and whether it was the last.
 
-        The token depends on the start of the prompt and the position alone, so that a request that
-        continues on another instance gets the same.
+        The token depends only on the start of the prompt and the position, so that a request can
+        continue on another instance.
         """
         token = 100 + (self._seed * 31 + self.num_tokens * 7) % 1000
         num_cached = 0 if self.num_emitted else self.num_cached
@@ -65,11 +64,11 @@ class Stream:
         return token, done
 
     def end(self, finish_reason: str, stop_reason: str | None = None) -> None:
-        """Tell the reader that the stream has ended without a further token."""
+        """End the stream without a further token."""
         self._reader.put(Choice([], finish_reason, stop_reason))
 
     def _logprobs(self, token: int) -> Logprobs | None:
-        """Return artificial logprobs: the token is certain, the others equally unlikely."""
+        """Return artificial logprobs: 0 for the token, -10 for all others."""
         if self._num_logprobs is None:
             return None
         others = self._logprob_token_ids or range(token + 1, token + max(1, self._num_logprobs))
@@ -81,12 +80,12 @@ class Stream:
 
 
 class EmulatedExecutor:
-    """The executor runs batches by waiting.
+    """An executor that runs batches by waiting.
 
-    cache: where prompts share blocks; None if they do not.
+    cache: the prefix cache; None without one.
 
     Attributes:
-        streams: by request id; one may vanish during a batch.
+        streams: by request id; one may disappear during a batch.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class EmulatedExecutor:
         )
 
     def _find(self, batch: Batch) -> dict[str, int]:
-        """Return the prompt tokens of the prefills that begin that the cache has."""
+        """Return the cached prompt tokens of the prefills that begin."""
         if self._cache is None:
             return {}
         ids = [p.request_id for p in batch.prefills if not self.streams[p.request_id].num_computed]

@@ -1,4 +1,4 @@
-"""The emulated engine's prefix cache knows the tokens of all requests."""
+"""The emulated engine's prefix cache."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from macroserve.core.block_pool import BlockPool, HashChain
 
 
 class PrefixCache:
-    """The cache hashes the tokens of requests for a block pool, as vLLM does.
+    """Hashes of requests' tokens for a block pool, as in vLLM.
 
     Attributes:
         record: the pool, which the scheduler reads.
@@ -18,16 +18,16 @@ class PrefixCache:
         self._chains: dict[str, HashChain] = {}
 
     def add(self, request_id: str, token_ids: Iterable[int], salt: str | None = None) -> None:
-        """Make a request known with its prompt; requests with another salt share nothing."""
+        """Add a request with its prompt; requests with different salts share nothing."""
         self._chains[request_id] = chain = HashChain(self._block_size, salt or "")
         token_ids = list(token_ids)
         self.record.add(request_id, len(token_ids), chain.extend(token_ids))
 
     def append(self, request_id: str, token_id: int) -> None:
-        """Add a token that came out."""
+        """Add a generated token."""
         self.record.append(request_id, self._chains[request_id].extend([token_id]))
 
     def remove(self, request_id: str) -> None:
-        """Forget a request that has left; what it computed can still be found."""
+        """Remove a request; its computed blocks can still be found."""
         self.record.remove(request_id)
         del self._chains[request_id]

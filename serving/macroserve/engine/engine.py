@@ -1,4 +1,4 @@
-"""The interface of an engine for its instance server, whichever executor is inside."""
+"""The interface between an instance server and its engine."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,33 +18,30 @@ class EngineShape:
     block_size: int
     """Tokens per block."""
     max_num_seqs: int
-    """Maximum sequences of one batch."""
     max_batch_tokens: int
-    """Maximum tokens of one batch."""
     hybrid_cache: str
     """``on: `` or ``off: ``, and the reason."""
     prefix_caching: str
     """``on: `` or ``off: ``, and the reason."""
     load_s: float = 0.0
-    """Time in which the engine fetched and loaded the weights and compiled code, seconds."""
+    """Time for fetching and loading weights and compiling code, seconds."""
     warm_up_s: float = 0.0
-    """Time in which it then generated its first tokens, seconds."""
+    """Time for the first tokens after that, seconds."""
 
 
 Leave = Callable[[], Awaitable[None]]
-"""Function that ends a request whose reader is gone; ignored if it has ended."""
+"""Function that ends a request whose client has left, if it still runs."""
 
 
 class Engine(Protocol):
-    """An engine, which is started once and stopped once."""
+    """An engine, to be started and stopped once."""
 
     async def start(self, status_path: str | None = None) -> Starlette:
-        """Start the engine; return once it has generated its first token.
+        """Start the engine; return when it has generated its first token.
 
-        The application has the engine's handlers of exceptions and no route yet.
+        The returned application has the engine's exception handlers and no routes.
 
-        status_path: path of the datagram socket that receives statuses and heartbeats (see
-            ``status``).
+        status_path: path of the datagram socket for statuses and heartbeats (see ``status``).
         """
         ...
 
@@ -53,33 +50,32 @@ class Engine(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Return why the engine can serve no more, as the end of a sentence; None while it can."""
+        """Return why the engine cannot serve any more, as the end of a sentence; else None."""
         ...
 
     @property
     def num_unfinished(self) -> int:
-        """Return the requests passed to the engine that have not ended, as seen by this process."""
+        """Return the number of requests in the engine, as seen by this process."""
         ...
 
     async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
-        """Start a request, whose tokens go to the reader; the first may come before this returns.
+        """Start a request, whose first tokens may reach the reader before this returns. Raises
+        RefusedError if the request cannot be served.
 
         body: vLLM's ``GenerateRequest`` as JSON values.
-
-        Raises RefusedError if the request cannot be served.
         """
         ...
 
     async def end_stopped(self, stopped: Stopped) -> None:
-        """End a request whose text has met a stop string, unless it has ended."""
+        """End a request whose text has met a stop string, if it still runs."""
         ...
 
     async def probe(self) -> None:
-        """Generate one token, which proves that the whole engine works."""
+        """Generate one token, to check the whole engine."""
         ...
 
     async def command(self, verb: str, argument: Any = None) -> Any:
-        """Apply a command as ``commands.apply_command`` does."""
+        """Apply a command of ``commands.apply_command``."""
         ...
 
     async def stop(self) -> None: ...

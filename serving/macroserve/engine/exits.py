@@ -1,4 +1,4 @@
-"""Processes of an instance end together, and their exit codes are described in words."""
+"""Ends of processes: exit codes in words, out-of-memory kills, and ending with the parent."""
 
 import ctypes
 import os
@@ -11,10 +11,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def ended(code: int) -> str:
-    """Return ``was killed (SIGKILL)`` or ``ended with exit code 3``.
-
-    code: exit code; negative for a signal.
-    """
+    """Return ``was killed (SIGKILL)`` for a negative code or ``ended with exit code 3``."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -25,7 +22,7 @@ def ended(code: int) -> str:
 
 
 def num_oom_kills() -> int:
-    """Return the processes killed so far for lack of memory in this control group, or on the whole
+    """Return the number of out-of-memory kills so far in this control group, or on the whole
     machine if the group does not count them."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -42,6 +39,6 @@ def _count(path: Path) -> int:
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends (Linux only)."""
+    """Let the kernel kill this process when its parent ends (only on Linux)."""
     if sys.platform == "linux" and os.getppid() > 1:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""Run each call in a forked process with limits on time and memory that the kernel enforces.
+"""Calls in forked processes, with limits on time and memory that the kernel enforces.
 
-Native code that parses a client's input (grammars, regular expressions) can run away, and a runaway
-thread cannot be ended. A server process prepares the shared state once and forks for each call: the
-forked process has an alarm and a limit on its data, and leaves nothing behind. The two ends speak
-JSON lines over a socket, the server's standard input.
+Native code that parses a client's input (grammars, regular expressions) may never return, and a
+thread cannot be killed. A server process prepares the shared state once and forks for each call;
+the forked process has an alarm and a limit on its data. Client and server exchange JSON lines over
+a socket, which is the server's standard input.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from dataclasses import dataclass, field
 import msgspec
 
 NICENESS = 10
-"""Niceness of the server: running requests take precedence over checks of new ones."""
+"""Niceness of the server, as running requests have priority over checks of new ones."""
 
 START_S = 60.0
-"""Time allowed for the server to prepare, seconds."""
+"""Time limit of the server's preparation, seconds."""
 
 
 class CallError(Exception):
-    """A call returned no result."""
+    """A call without a result."""
 
 
 class CallTimeoutError(CallError):
-    """The call exceeded its time limit."""
+    """A call that exceeded its time limit."""
 
 
 class CallDiedError(CallError):
-    """The call's process ended: it exceeded its memory limit or crashed."""
+    """A call whose process exceeded its memory limit or crashed."""
 
 
 class CallsBusyError(CallError):
-    """The call did not run: too many calls wait already, or the server ended."""
+    """A call that did not run: too many are waiting, or the server has ended."""
 
 
 class _Call(msgspec.Struct):
@@ -49,22 +49,21 @@ class _Call(msgspec.Struct):
 
 
 class _Outcome(msgspec.Struct):
-    """The server reports the outcome of a call."""
+    """Outcome of a call, as the server reports it."""
 
     id: int
     result: str | None
-    """Encoded result; None if the process ended without one."""
+    """Result in base64; None if the process ended without one."""
     signal: int = 0
-    """Number of the signal that ended the process, or 0."""
+    """Signal that ended the process, or 0."""
 
 
 class ForkedCalls:
-    """The client sends calls to a server process.
+    """A client that sends calls to a server process.
 
     command: starts a process that runs ``serve``.
-    timeout_s: time limit of a call, as given to the server, seconds.
-    max_running: calls at a time.
-    max_waiting: further calls that may wait; none waits longer than the calls before it may take.
+    timeout_s: time limit of a call, as given to the server.
+    max_waiting: calls that may wait, none longer than the calls before it may take.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class ForkedCalls:
         self._writer: asyncio.StreamWriter | None = None
 
     async def start(self) -> None:
-        """Start the server unless it runs. It prepares in the background; calls wait for it."""
+        """Start the server, unless it runs; calls wait for its preparation."""
         async with self._starting:
             if self._reader is None or self._reader.done():
                 await self._spawn()
@@ -97,7 +96,7 @@ class ForkedCalls:
     async def _spawn(self) -> None:
         own, its = socket.socketpair()
         with its:
-            # nice from the first instruction: the imports take seconds of a core.
+            # nice from the start, as the imports take seconds of a core.
             command = ["nice", "-n", str(NICENESS), *self._command]
             self.server = await asyncio.create_subprocess_exec(*command, stdin=its.fileno())
         reader, self._writer = await asyncio.open_connection(sock=own)
@@ -113,7 +112,7 @@ class ForkedCalls:
             self._writer.close()
 
     async def call(self, argument: bytes) -> bytes:
-        """Return the result of a call. Raises CallError if there is none."""
+        """Return the result of a call. Raises CallError without one."""
         if self._num_accepted >= self._max_accepted:
             raise CallsBusyError("too many calls wait for their turn")
         self._num_accepted += 1
@@ -165,7 +164,7 @@ class ForkedCalls:
                 waiting.set_exception(CallsBusyError("the server of calls has ended"))
 
 
-# -- the server's end
+# -- server
 
 
 @dataclass(slots=True)
@@ -181,8 +180,8 @@ def serve(
     """Serve calls until standard input ends.
 
     prepare: called once; returns the function that each call runs.
-    timeout_s: time limit of a call, seconds.
-    memory_bytes: memory that one call may allocate beyond the prepared state.
+    timeout_s: time limit of a call.
+    memory_bytes: memory that a call may allocate in addition to the prepared state.
     """
     run = prepare()
     children: dict[int, _Child] = {}

@@ -1,13 +1,13 @@
-"""A chat template is compiled without vLLM, before any process is started."""
+"""A check of chat templates that does not need vLLM."""
 
 
 def problem_of(template: str) -> str | None:
-    """Return where and why the template does not compile, as ``line 3: ...``; None if it does."""
+    """Return why the template does not compile, as ``line 3: ...``; None if it does."""
     from jinja2 import TemplateSyntaxError
     from transformers.utils import chat_template_utils
 
     try:
-        # With the tags, filters and tests that templates are rendered with.
+        # With the same tags, filters and tests as for rendering.
         chat_template_utils._compile_jinja_template(template)
     except TemplateSyntaxError as error:
         return f"line {error.lineno}: {error.message}"

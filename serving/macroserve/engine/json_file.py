@@ -1,4 +1,4 @@
-"""A model's and an adapter's configurations are JSON objects in files of their own."""
+"""Configurations of models and adapters, which are JSON objects in files."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def json_object(path: Path) -> Mapping[str, Any]:
-    """Return the object in a file. Raises ValueError where there is none that can be read."""
+    """Return the object in a file. Raises ValueError if the file is unreadable or no object."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""``spec.scheduling.ordering`` sets the order of the waiting requests."""
+"""The order of waiting requests, by ``spec.scheduling.ordering``."""
 
 import math
 from dataclasses import replace
@@ -19,16 +19,14 @@ EXAMPLE = WaitingPrompt(
     predicted_tokens=50,
     slo_class=DEFAULT_CLASS,
 )
-"""Waiting request with which a user's function is tried before the first real one."""
+"""Waiting request for checking a user's function before the first real one."""
 
 log = get_logger(__name__)
 
 
 def ordered_strategy(name: str, ordering: str) -> Strategy:
-    """Return the strategy of a name with an ordering, as the manifest names it.
-
-    Raises ValueError with a sentence for a function that cannot be used.
-    """
+    """Return the named strategy with an ordering of the manifest. Raises ValueError with a sentence
+    for a function that cannot be used."""
     found = strategy(name)
     if ordering == AUTO:
         return found
@@ -55,7 +53,7 @@ def _load(path: str) -> PromptKey:
 
 
 class _Guarded:
-    """A user's function, with deadlines as the fallback: its failure must not end the engine."""
+    """A user's function, which falls back to deadlines: its failure must not end the engine."""
 
     def __init__(self, path: str, function: PromptKey) -> None:
         self._path = path

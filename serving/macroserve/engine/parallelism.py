@@ -1,4 +1,4 @@
-"""The devices and the layers bound how far an instance is divided."""
+"""Limits on an instance's parallelism by its devices and layers."""
 
 
 def check_devices(tensor_parallel: int, pipeline_parallel: int, num_devices: int) -> None:

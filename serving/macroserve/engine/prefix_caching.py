@@ -1,14 +1,14 @@
-"""A decision tells whether prompts share the cache blocks of a common beginning."""
+"""The decision on prefix caching, with its reason."""
 
 from macroserve.core.cache_decision import CacheDecision
 
 
 def decide_prefix_caching(setting: str, is_hybrid: bool, is_on: bool) -> CacheDecision:
-    """Tell what became of ``spec.engine.prefixCaching``.
+    """Explain whether the started engine caches prefixes (``is_on``).
 
-    setting: Auto (wherever the engine can, and not beside hidden states), On or Off.
-    is_hybrid: whether requests keep hidden states.
-    is_on: whether the engine that runs shares blocks.
+    setting: ``spec.engine.prefixCaching``, where Auto means if the engine supports it and no
+        request keeps hidden states.
+    is_hybrid: whether requests may keep hidden states.
     """
     if is_on:
         return CacheDecision(True, "prompts share the blocks of a common prefix")

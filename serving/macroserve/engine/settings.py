@@ -1,5 +1,4 @@
-"""The settings hold plain data from which an instance, maybe in another process, builds its
-engine."""
+"""Settings of an engine, as plain data that can be sent to another process."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,28 +11,27 @@ from macroserve.core.tuning import DEFAULT_TUNING, Tuning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """The settings describe one model on one instance."""
+    """Settings of one model on one instance."""
 
     model: str
-    """A Hugging Face folder or name."""
+    """A folder, or a name on the Hugging Face hub."""
     served_name: str
     max_model_len: int
     strategy: str
     slo: Slo
     slo_classes: tuple[SloClass, ...] = ()
-    """Classes besides the one with the targets of ``slo``; the ingress tells which a request
-    belongs to."""
+    """Classes in addition to the default one, which has ``slo``; the ingress assigns requests."""
     takes_request_targets: bool = False
-    """The flag lets a request bring latency targets of its own."""
+    """Whether requests may set latency targets."""
     ordering: str = "Auto"
     """Order of the waiting requests, as ``spec.scheduling.ordering``."""
     drop_late: bool = False
     tuning: Tuning = DEFAULT_TUNING
-    """Numbers of the strategy's paper, as ``spec.scheduling.tuning``."""
+    """Parameters from the strategy's paper, as ``spec.scheduling.tuning``."""
     overdue_after_s: float | None = None
-    """Time after which a late request is overdue, seconds, as ``InstanceConfig``."""
+    """See ``InstanceConfig``."""
     max_queue_wait_s: float = 300.0
-    """Longest predicted wait, seconds; ingresses refuse requests that would wait longer."""
+    """Longest predicted wait; ingresses refuse requests that would wait longer."""
     emulated: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -42,16 +40,16 @@ class EngineSettings:
     prefix_caching: str = "Auto"
     """Auto, On or Off, as ``spec.engine.prefixCaching``."""
     dtype: str = "auto"
-    # What is None is vLLM's choice for the device (``small`` on a CPU).
+    # None means vLLM's choice for the device, or ``small`` on a CPU.
     block_size: int | None = None
     kv_cache_bytes: int | None = None
-    """Size of the block pool, bytes."""
+    """Size of the block pool."""
     host_cache_bytes: int | None = None
-    """Memory of the host for blocks that the pool has no room for, bytes."""
+    """Host memory for blocks that do not fit in the pool."""
     max_num_seqs: int | None = None
     max_batch_tokens: int | None = None
     adapters: dict[str, str] = field(default_factory=dict)
-    """Folder, or name on the Hugging Face hub, of each LoRA adapter, by the name in requests."""
+    """Folder or hub name of each LoRA adapter, by its name in requests."""
     args: dict[str, Any] = field(default_factory=dict)
     """Further vLLM engine arguments by their Python names."""
     api: dict[str, Any] = field(default_factory=dict)
@@ -59,18 +57,17 @@ class EngineSettings:
 
     @property
     def must_share_prefixes(self) -> bool:
-        """Return whether prompts have to share blocks; the memory of the host keeps such ones
-        alone."""
+        """Return whether prefix caching is required; the host cache only holds shared blocks."""
         return self.prefix_caching == "On" or self.host_cache_bytes is not None
 
     @property
     def small(self) -> EngineSizes:
-        """Return the sizes on a CPU, and of an emulated engine."""
+        """Return the sizes for a CPU or an emulated engine."""
         return SMALL.given(self.block_size, self.max_num_seqs, self.max_batch_tokens)
 
     @property
     def small_cache_bytes(self) -> int:
-        """Return the size of the block pool on a CPU, and of an emulated engine, bytes."""
+        """Return the size of the block pool for a CPU or an emulated engine."""
         return self.kv_cache_bytes or SMALL_CACHE_BYTES
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Statuses and heartbeats travel from an instance's engine process to its control process.
+"""Statuses and heartbeats from an instance's engine process to its control process.
 
-The path is a Unix datagram socket: the engine's loop never waits for its readers, and a datagram
-that finds the buffer full is superseded by the next one. Each status wakes two further processes,
-so that those of short steps wait for a later one.
+They use a Unix datagram socket: the engine's loop never waits for readers, and a datagram lost to a
+full buffer is superseded by the next. Each status wakes two further processes, so statuses of short
+steps are combined.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from macroserve.core.health import BEAT_S, EngineBeat
 from macroserve.core.status import InstanceStatus
 
 MIN_INTERVAL_S = 0.05
-"""Between two statuses of which the second can wait: short against the targets that cells plan
-for, long against the 50 us of each of three processes that a status costs."""
+"""Interval of statuses without urgent changes: short compared to latency targets, long compared to
+the 50 us that a status takes in each of three processes."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(InstanceStatus)
@@ -33,15 +33,15 @@ def encode(status: InstanceStatus) -> bytes:
 
 
 def decode(data: bytes | str) -> InstanceStatus:
-    """Decode a status. Raises msgspec.ValidationError or msgspec.DecodeError on anything else."""
+    """Decode a status. Raises msgspec.ValidationError or msgspec.DecodeError."""
     return _decoder.decode(data)
 
 
 class StatusSender:
-    """The sender is the engine process's end of the socket for statuses.
+    """The engine process's end of the socket.
 
-    A status that tells nothing urgent goes out MIN_INTERVAL_S after the one before, unless a newer
-    one takes its place meanwhile.
+    A status without urgent changes is sent MIN_INTERVAL_S after the previous one, unless a newer
+    one replaces it meanwhile.
 
     path: path of the receiver's socket, which may be removed afterwards; None without a receiver.
     """
@@ -55,17 +55,17 @@ class StatusSender:
         self._clock = clock
         self._admitted: tuple[str, ...] = ()
         self._last: InstanceStatus | None = None
-        """The newest status, sent or not."""
+        """The latest status, sent or not."""
         self._next_s = 0.0
-        """Time from which a status may go out that can wait."""
-        # The engine's thread and the one that sends what has waited.
+        """Time of the next status without urgent changes."""
+        # Between the engine's thread and the one that sends delayed statuses.
         self._lock = threading.Lock()
         self._waits = threading.Event()
         self._sends_late = False
 
     def send(self, status: InstanceStatus) -> None:
-        """Send a status, at once or soon. If the buffer is full, the admitted ids go with the next
-        one."""
+        """Send a status at once or soon. If the buffer is full, the next status has its admitted
+        ids."""
         if not self._has_receiver:
             return
         with self._lock:
@@ -87,8 +87,8 @@ class StatusSender:
         self._admitted = () if self._send(encode(status)) else status.admitted
 
     def _send_late(self) -> None:
-        """Send statuses whose time has come, without end. A step may take seconds, so that no
-        status waits for the next one."""
+        """Send delayed statuses forever. They do not wait for the next step, which may take
+        seconds."""
         while True:
             self._waits.wait()
             time.sleep(max(0.0, self._next_s - self._clock()))
@@ -103,13 +103,13 @@ class StatusSender:
         if self._has_receiver:
             try:
                 self._socket.send(data)
-            except OSError:  # full, or nobody receives any more
+            except OSError:  # full, or the receiver has ended
                 return False
         return True
 
 
 def _is_urgent(last: InstanceStatus, status: InstanceStatus) -> bool:
-    """Return whether a status changes more than numbers that go on as before."""
+    """Return whether a status has new admissions, another phase, or starts or ends idling."""
     if status.admitted or status.phase != last.phase or status.draining != last.draining:
         return True
     is_idle = not (status.num_running + status.num_waiting)
@@ -117,17 +117,16 @@ def _is_urgent(last: InstanceStatus, status: InstanceStatus) -> bool:
 
 
 class Heart:
-    """The heart sends a heartbeat every BEAT_S from a thread, whatever the engine's own thread
-    does.
+    """A thread that sends a heartbeat every BEAT_S, even while the engine's thread is blocked.
 
-    num_unfinished: returns the requests in the engine; called for each heartbeat.
+    num_unfinished: returns the number of requests in the engine.
     """
 
     def __init__(self, sender: StatusSender, num_unfinished: Callable[[], int]) -> None:
         self._sender = sender
         self._num_unfinished = num_unfinished
         self._progress = 0
-        # Two threads write and read it as a whole.
+        # One tuple, as two threads share it without a lock.
         self._step = (0.0, False)
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="heart", daemon=True).start()
@@ -141,7 +140,6 @@ class Heart:
         self._progress += 1
 
     def end(self) -> None:
-        """Note the end of the iteration."""
         self._progress += 1
         self._step = (0.0, False)
 
@@ -160,10 +158,7 @@ class Heart:
 
 
 class StatusReceiver(asyncio.DatagramProtocol):
-    """The receiver is the control process's end of the socket for statuses.
-
-    on_status: called with each status on arrival.
-    """
+    """The control process's end of the socket."""
 
     def __init__(
         self, on_status: Callable[[bytes], None], on_beat: Callable[[EngineBeat], None]

@@ -1,10 +1,10 @@
 """The protocol between an ingress and an instance: one connection with the tokens of all streams.
 
-``GET FRAMES_PATH`` opens the connection; its answer is an endless sequence of frames. ``POST
+``GET FRAMES_PATH`` opens the connection; its response is an endless sequence of frames. ``POST
 CALL_PATH`` starts a stream and answers 200 or an error; ``POST CANCEL_PATH`` ends streams. Bodies
-and frames are msgpack. An instance sends at most one frame per step, with the tokens that the step
-generated for all streams of the connection, and an empty frame after INTERVAL_S of silence, so that
-a broken path differs from a long queue.
+and frames are msgpack. An instance sends at most one frame per step, with the step's tokens of all
+streams of the connection, and an empty frame after INTERVAL_S without any, so that a broken
+connection differs from a long queue.
 """
 
 import sys
@@ -21,7 +21,7 @@ CALL_PATH = "/macroserve/generate"
 CANCEL_PATH = "/macroserve/cancel"
 
 CONNECTION_HEADER = "X-Macroserve-Connection"
-"""Header of ``GET FRAMES_PATH`` with the connection's id, which the ingress draws at random."""
+"""Header of ``GET FRAMES_PATH`` with the connection's random id."""
 INTERVAL_S = 1.0
 MAX_FRAME_BYTES = 64 << 20
 """Maximum size of a frame or a call."""
@@ -32,7 +32,7 @@ class Item(msgspec.Struct, array_like=True):
     """Tokens of one stream since the previous frame."""
 
     stream: int
-    """Number of the stream on its connection."""
+    """Number of the stream in its connection."""
     token_ids: list[int] = []
     finish_reason: str | None = None
     stop_reason: int | str | None = None
@@ -60,15 +60,15 @@ class Call(msgspec.Struct, frozen=True):
     connection: str
     stream: int
     token_ids: bytes
-    """The prompt as unsigned 32-bit integers, little-endian: a list of 32,000 takes milliseconds to
-    encode and to decode, in which no token moves."""
+    """The prompt as little-endian unsigned 32-bit integers: encoding and decoding a list of 32,000
+    takes milliseconds, which would delay all tokens."""
     request: dict[str, Any]
-    """Other fields of vLLM's ``GenerateRequest`` as JSON values, but for ``features``, the images
-    of the prompt, which are bytes."""
+    """Other fields of vLLM's ``GenerateRequest`` as JSON values, except ``features``, the images of
+    the prompt, which are bytes."""
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Body of ``POST CANCEL_PATH``: the clients of these streams have left."""
+    """Body of ``POST CANCEL_PATH``, for streams whose clients have left."""
 
     connection: str
     streams: list[int]
@@ -83,12 +83,12 @@ decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
 
 
 def pack(token_ids: Iterable[int]) -> bytes:
-    """Pack token ids, which are 0 to 2^32 - 1."""
+    """Pack token ids from 0 to 2^32 - 1."""
     return _little_endian(array("I", token_ids)).tobytes()
 
 
 def unpack(data: bytes) -> list[int]:
-    """Return the token ids. Raises ValueError if there is none or one is cut."""
+    """Return the token ids. Raises ValueError for no bytes, or a number not divisible by four."""
     if not data or len(data) % 4:
         raise ValueError(f"{len(data)} bytes are not token ids of four bytes each")
     return _little_endian(array("I", data)).tolist()
@@ -101,7 +101,7 @@ def _little_endian(ids: "array[int]") -> "array[int]":
 
 
 def frames(items: Sequence[Item]) -> Iterator[bytes]:
-    """Yield the items as one frame, or as several if one would be too large."""
+    """Yield the items in one frame, or in several if that is too large."""
     data = _encode(items)
     if len(data) > MAX_FRAME_BYTES and len(items) > 1:
         middle = len(items) // 2
@@ -112,14 +112,14 @@ def frames(items: Sequence[Item]) -> Iterator[bytes]:
 
 
 class FrameParser:
-    """Parser of a connection's bytes, which may be cut anywhere."""
+    """Parser of a connection's bytes, in arbitrary chunks."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterable[list[Item]]:
-        """Yield the frames that end in ``data``. Raises msgspec.DecodeError on malformed or too
-        large ones."""
+        """Yield the frames that end in ``data``. Raises msgspec.DecodeError for malformed or too
+        large frames."""
         self._data += data
         begin = 0
         while len(self._data) - begin >= _LENGTH_BYTES:

@@ -1,5 +1,4 @@
-"""Requests and choices between an ingress and an instance, in tokens (see ``token_frames`` for how
-they travel)."""
+"""Token requests and choices between an ingress and an instance (protocol: ``token_frames``)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ class StopStringMet:
     """Message of a cancellation: the stream's text has met a stop string."""
 
     num_tokens: int
-    """Tokens of the whole stream; the last of them completed the stop string."""
+    """Tokens of the whole stream up to the one that completed the stop string."""
 
 
 def stop_string_met(end: BaseException) -> StopStringMet | None:
@@ -27,9 +26,9 @@ class Stopped(msgspec.Struct, frozen=True):
     """Body of ``POST STOPPED_PATH``, which ends a request whose text has met a stop string."""
 
     request_id: str
-    """The id in the request's own body."""
+    """Id in the request's body."""
     num_tokens: int
-    """Generated tokens that are part of the answer; later ones are not."""
+    """Generated tokens that are part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +41,15 @@ class TokenRequest:
     sampling: dict[str, Any]
     """vLLM's ``SamplingParams`` as JSON values."""
     options: dict[str, Any]
-    """Further fields of the body (``cache_salt``, ``reasoning_ended``, ...); of them ``features``,
-    the images, are bytes, which an instance that takes no images refuses."""
+    """Further fields of the body (``cache_salt``, ``reasoning_ended``, ...); ``features``, the
+    images, are bytes."""
     restartable: bool
-    """Whether generation may continue on another instance with the tokens so far as part of the
-    prompt (not under a grammar, whose state would be lost)."""
+    """Whether generation can continue on another instance with the tokens so far as part of the
+    prompt; false with a grammar, whose state would be lost."""
     adapter: str | None = None
-    """Name of the LoRA adapter; None for the model alone."""
+    """Name of the LoRA adapter; None for the model itself."""
     session: str | None = None
-    """Session that the client names; None for none."""
+    """Session name from the client."""
     probe: bool = False
     """See ``core.request.Request``."""
 
@@ -70,15 +69,15 @@ class Logprobs(msgspec.Struct, frozen=True):
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True):
-    """Logprobs of a prompt, with a row for each token but the first: that token, then the likeliest
-    ones. All numbers are little-endian and of four bytes."""
+    """Logprobs of a prompt, with a row for each token except the first: that token, then the
+    likeliest ones. All numbers are little-endian and have four bytes."""
 
     token_ids: bytes
     """Integers."""
     logprobs: bytes
     """Floats."""
     ranks: bytes
-    """Integers, one a row: the rank of the prompt's token."""
+    """Integers, one a row: rank of the prompt's token."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -87,24 +86,22 @@ class Choice(msgspec.Struct, frozen=True):
     stop_reason: int | str | None = None
     logprobs: Logprobs | None = None
     num_cached: int = 0
-    """With the first tokens: prompt tokens that the prefix cache had."""
+    """Prompt tokens found in the prefix cache, with the first tokens."""
     prompt_logprobs: PromptLogprobs | None = None
-    """With the first tokens, where they were asked for."""
+    """With the first tokens, if requested."""
 
 
 Put = Callable[[Choice], None]
-"""Consumer of one stream's choices, called as they come: a task per stream, woken by each of its
-tokens, would double the CPU time of a token."""
+"""Consumer of one stream's choices; a callback, because a task that each token wakes would double
+the CPU time of a token."""
 
 
 class TokenStreamer(Protocol):
-    """Source of a request's tokens; the ingress's dispatcher implements it."""
+    """Source of a request's tokens, implemented by the ingress's dispatcher."""
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
-        """Stream the tokens of a request until its last choice, which has a finish reason.
-
-        Raises RefusedError if the request ends without one.
-        """
+        """Stream the tokens of a request until its last choice, which has a finish reason. Raises
+        RefusedError if the request ends without one."""
         ...
 
 
@@ -112,7 +109,7 @@ class TokenReader(Protocol):
     """Consumer of one request's tokens in an instance."""
 
     def put(self, choice: Choice) -> None:
-        """Take a choice. None comes after one with a finish reason."""
+        """Take a choice; the last one has a finish reason."""
         ...
 
     def fail(self, message: str) -> None:
@@ -121,7 +118,7 @@ class TokenReader(Protocol):
 
 
 class RefusedError(Exception):
-    """The request ends without an answer; ``status`` is the HTTP status for its client."""
+    """A request that ends without an answer, with the HTTP ``status`` for its client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

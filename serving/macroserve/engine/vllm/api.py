@@ -1,4 +1,4 @@
-"""HTTP applications from vLLM's own parts: text for the ingress, tokens for the instance."""
+"""HTTP applications built of vLLM's parts: text for the ingress, tokens for the instance."""
 
 from argparse import Namespace
 
@@ -21,7 +21,7 @@ from macroserve.engine.vllm.versions import load_chat_template, make_arg_parser
 
 
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
-    """Build completions, chat, responses, messages, models and tokenization over ``engine``."""
+    """Build the ingress's API (completions, chat, messages, tokenization, ...) over ``engine``."""
     args = _arguments(settings)
     app = await _app(engine, args)
     attach_models(app)
@@ -34,12 +34,11 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
 
 
 async def _version() -> dict[str, str]:
-    """Return vLLM's version, like vLLM's own server."""
+    """Return vLLM's version, as vLLM's server does."""
     return {"version": vllm.__version__}
 
 
 def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
-    """Return the limits on clients' requests of ``app``."""
     config = engine.model_config
     template = load_chat_template(app.state.args.chat_template)
     tokenizer = engine.renderer.tokenizer
@@ -47,7 +46,7 @@ def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
 
 
 async def tokens_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
-    """Build an application whose state has vLLM's token-in, token-out handler over ``engine``."""
+    """Build an application with vLLM's token-in, token-out handler over ``engine`` in its state."""
     args = _arguments(settings)
     args.tokens_only = True
     return await _app(engine, args)
@@ -62,8 +61,7 @@ async def _app(engine: EngineClient, args: Namespace) -> FastAPI:
 
 
 def _arguments(settings: EngineSettings) -> Namespace:
-    """Return vLLM's server options: the defaults, except for the model and the options of
-    ``spec.api``."""
+    """Return vLLM's server options: defaults, the model and the options of ``spec.api``."""
     args = Namespace()
     make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", settings.model], args)
     args.served_model_name = [settings.served_name]

@@ -1,4 +1,4 @@
-"""vLLM's groups of layers that draw blocks from one pool, as the scheduler counts them."""
+"""vLLM's groups of layers that share a block pool, as the scheduler counts their blocks."""
 
 from collections.abc import Iterable
 
@@ -17,22 +17,22 @@ from macroserve.core.scheduler.blocks import BlockGroup
 def block_groups(
     managers: Iterable[SingleTypeKVCacheManager], config: VllmConfig
 ) -> tuple[BlockGroup, ...]:
-    """Return the groups; none for a single one of full attention. Raises ValueError for a kind of
-    cache whose size cannot be foretold."""
+    """Return the groups; none for a single group of full attention. Raises ValueError for a kind of
+    cache whose size cannot be predicted."""
     groups = tuple([_group(manager, config) for manager in managers])
     return () if len(groups) == 1 and groups[0].max_blocks is None else groups
 
 
 def max_decoding_tokens(config: VllmConfig) -> int:
-    """Return the most tokens of a decoding request that are in flight at a time."""
+    """Return the maximum tokens in flight of a decoding request."""
     return config.max_concurrent_batches * (1 + config.num_speculative_tokens)
 
 
 def piece_tokens(config: VllmConfig) -> int:
-    """Return the tokens at a multiple of which a piece of a cut prompt ends."""
+    """Return the number of tokens at whose multiples a chunk of a prompt may end."""
     if not config.scheduler_config.enable_chunked_prefill:
         return config.model_config.max_model_len
-    # Other pieces would end where the state of recurrent layers is not cached.
+    # Elsewhere, the state of recurrent layers is not cached.
     cache = config.cache_config
     return cache.block_size if cache.mamba_cache_mode == "align" else 1
 
@@ -52,7 +52,7 @@ def _group(manager: SingleTypeKVCacheManager, config: VllmConfig) -> BlockGroup:
             return BlockGroup(size, *most)
         case MambaSpec():
             most = spec.max_memory_usage_bytes(config) // spec.page_size_bytes
-            # A state is freed once the batch that has read it ends.
+            # A state is freed when the batch that has read it ends.
             most += config.max_concurrent_batches - 1
             return BlockGroup(size, most, most)
     raise ValueError(

@@ -1,4 +1,4 @@
-"""vLLM's record of its cache blocks is the scheduler's truth (``core.scheduler.blocks``)."""
+"""vLLM's cache blocks as the scheduler sees them (``core.scheduler.blocks``)."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -15,17 +15,17 @@ from macroserve.engine.vllm.host_cache import HostCache
 
 
 class VllmCacheRecord:
-    """The record is read from vLLM's KV cache manager after vLLM has changed it.
+    """A view of vLLM's KV cache manager, to be refreshed when vLLM has changed it.
 
     requests: vLLM's requests by id.
-    max_decoding_tokens: most tokens of a decoding request that are in flight at a time.
-    host: the cache in the memory of the host, if there is one.
-    deferred: blocks that vLLM gives back once the steps in flight have ended, which may write to
-        them, each with the last of these steps.
+    max_decoding_tokens: maximum tokens in flight of a decoding request.
+    host: the cache in host memory, if any.
+    deferred: blocks that vLLM frees after the steps in flight, which may write to them, each with
+        the last of these steps.
 
     Attributes:
-        free: blocks that no request has; some of them are in the prefix cache, or deferred.
-        allocated: blocks that requests have; a shared one counts for each of them.
+        free: blocks of no request, including cached and deferred ones.
+        allocated: blocks of requests; a shared one counts for each of them.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class VllmCacheRecord:
         self._deferred = deferred
         managers = manager.coordinator.single_type_managers
         self._groups = tuple(map(_Group, managers))
-        # Of several groups, one may have dropped what another one has.
+        # With several groups, one may have dropped a block that another one still has.
         is_single = len(managers) == 1 and self._groups[0].keeps_all
         self._block_size = managers[0].block_size if is_single else None
         self.free = self.allocated = 0
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the counts again: vLLM has allocated or freed blocks."""
+        """Read the counts again, after vLLM has allocated or freed blocks."""
         self.free = self._manager.block_pool.get_num_free_blocks()
         if self._deferred:
             deferred = [b.block_id for _, blocks in self._deferred for b in blocks]
@@ -60,7 +60,7 @@ class VllmCacheRecord:
         self.allocated = sum([group.num_allocated() for group in self._groups])
 
     def keeps_to(self, request_id: str, num_blocks: int) -> bool:
-        # While a piece of its prompt is in flight, vLLM keeps the blocks that the piece reads.
+        # vLLM keeps the blocks that a chunk in flight reads.
         if self._requests[request_id].num_in_flight_tokens > self._max_decoding_tokens:
             return False
         return sum([group.num_allocated_to(request_id) for group in self._groups]) <= num_blocks
@@ -88,14 +88,14 @@ class VllmCacheRecord:
         found, num_tokens, _ = self._manager.get_computed_blocks(request)
         num_held = sum([b.ref_cnt > 0 and not b.is_null for group in found.blocks for b in group])
         if self._host is not None and (num_more := self._host.num_beyond(request, num_tokens)):
-            # The last token of a prompt is computed even if its block is loaded.
+            # A prompt's last token is computed even if its block is loaded.
             num_tokens = min(num_tokens + num_more, request.num_tokens - 1)
             return Hit(num_tokens, num_held, self._host.load_s(num_more))
         return Hit(num_tokens, num_held) if num_tokens else MISS
 
     def num_loading(self, request: Request) -> int:
-        """Return the tokens of a request whose blocks are being loaded: vLLM names the blocks once
-        they are."""
+        """Return the tokens of a request that are being loaded: vLLM sets a block's hash when it is
+        loaded."""
         blocks = self._manager.get_blocks(request.request_id).blocks[0]
         num_tokens = request.num_computed_tokens
         num_named = sum([block.block_hash is not None for block in blocks])
@@ -105,11 +105,10 @@ class VllmCacheRecord:
 
 
 class _Group:
-    """The group reads the blocks of one of vLLM's managers, which puts a null block where it has
-    dropped one.
+    """The blocks of one of vLLM's managers, which replaces dropped blocks by the null block.
 
     Attributes:
-        keeps_all: Whether it never does.
+        keeps_all: whether it never drops blocks.
     """
 
     def __init__(self, manager: SingleTypeKVCacheManager) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of cache of an engine exclude each other, so they are decided together."""
+"""The choice of an engine's caches, some of which exclude each other."""
 
 from dataclasses import replace
 
@@ -16,12 +16,11 @@ from macroserve.engine.vllm.options import with_hybrid_cache
 def with_caches(
     args: AsyncEngineArgs, settings: EngineSettings
 ) -> tuple[AsyncEngineArgs, CacheDecision]:
-    """Return the arguments with the caches that the settings ask for, and the decision on the
-    hybrid cache.
+    """Return the arguments with the caches of the settings, and the decision on the hybrid cache.
 
-    Prefix caching that is asked for excludes hidden states, which exclude prefix caching by Auto;
-    without them, Auto leaves it to vLLM where that works. Raises ValueError if both are asked for,
-    and for prefix caching that the platform cannot do with the model.
+    Prefix caching that is On excludes hidden states, and hidden states exclude prefix caching that
+    is Auto; without them, Auto is vLLM's choice. Raises ValueError if both are On, and for prefix
+    caching that the platform does not support with the model.
     """
     hybrid = decide_hybrid_cache(
         strategy(settings.strategy),
@@ -42,7 +41,7 @@ def with_caches(
 
 
 def _fails_on_shared_states(args: AsyncEngineArgs) -> bool:
-    """Return whether vLLM's kernel fails on the first prompts that share a recurrent state."""
+    """Return whether vLLM's kernel fails on prompts that share a recurrent state."""
     if not current_platform.is_cpu():
         return False
     model = args.create_model_config()

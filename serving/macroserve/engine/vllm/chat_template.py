@@ -1,4 +1,4 @@
-"""Clients may set some variables in the chat template of a served model."""
+"""Variables that clients may set in the chat template of a served model."""
 
 import inspect
 
@@ -9,7 +9,7 @@ from vllm.renderers.hf import _resolve_chat_template_kwargs, resolve_chat_templa
 from vllm.tokenizers import TokenizerLike
 from vllm.tokenizers.hf import HfTokenizer
 
-# Read by vLLM's reasoning parsers and by renderers without a template; harmless to the others.
+# Read by vLLM's reasoning parsers and by renderers without a template; others ignore them.
 REASONING_VARIABLES = frozenset(
     {"enable_thinking", "thinking", "thinking_mode", "reasoning_effort"}
 )
@@ -18,18 +18,16 @@ REASONING_VARIABLES = frozenset(
 def template_variables(
     tokenizer: TokenizerLike | None, model_config: ModelConfig, chat_template: str | None
 ) -> frozenset[str]:
-    """Return the names that ``chat_template_kwargs`` may set.
+    """Return the names that ``chat_template_kwargs`` may set: the template's variables, except
+    parameters of the tokenizer (``tokenize``, ``padding``, ``max_length``, ...).
 
-    They are the variables of the template, except those that the tokenizer takes itself
-    (``tokenize``, ``padding``, ``max_length``, ...).
-
-    chat_template: the server's own template, as text; None for the model's.
+    chat_template: text of the server's template; None for the model's.
     """
     if not isinstance(tokenizer, HfTokenizer):
         return REASONING_VARIABLES
     read: set[str] = set()
     for tools in (None, [{}]):
-        # A model may have one template for chats with tools and another for those without.
+        # A model may have another template for chats with tools.
         template = resolve_chat_template(tokenizer, chat_template, tools, model_config=model_config)
         if isinstance(template, str):
             read |= _variables(template)
@@ -40,7 +38,7 @@ def _variables(template: str) -> set[str]:
     try:
         return set(_resolve_chat_template_kwargs(template))
     except TemplateError:
-        # Chats are refused with the template's own error.
+        # The template's error is the answer to each chat.
         return set()
 
 
@@ -52,5 +50,5 @@ def _taken_by(tokenizer: HfTokenizer) -> set[str]:
         tokenizer.__call__,
     )
     names = {name for method in methods for name in inspect.signature(method).parameters}
-    # A renderer sets these variables itself.
+    # Renderers set these variables.
     return names | {"messages", "bos_token", "eos_token", "raise_exception", "strftime_now"}

@@ -1,6 +1,6 @@
-"""vLLM's token endpoint without HTTP and events: vLLM checks requests, a reader gets the choices.
+"""vLLM's token endpoint without HTTP: vLLM checks requests, and a reader gets the choices.
 
-Events would cost more CPU time than everything else that handles a token in the instance's server.
+vLLM's server-sent events would cost more CPU time than everything else in the instance's server.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ from macroserve.engine.vllm.prompt_logprobs import packed
 from macroserve.engine.vllm.versions import not_passed_on
 
 LEAST_LOGPROB = -9999.0
-"""Stands for minus infinity, which JSON does not have."""
+"""Substitute for minus infinity, which JSON does not have."""
 
 
 class ServingChoices(ServingTokens):
-    """The endpoint's handler, which passes choices to a reader instead of yielding events."""
+    """The endpoint's handler, with a reader of choices instead of a generator of events."""
 
     _llm: AsyncLLM
 
     @classmethod
     def of(cls, state: State) -> Self:
-        """Return a handler made of the application's own one."""
+        """Return a handler with the attributes of the application's one."""
         handler = cls.__new__(cls)
         for name, value in vars(state.serving_tokens).items():
             setattr(handler, name, value)
@@ -63,8 +63,7 @@ class ServingChoices(ServingTokens):
         return handler
 
     async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
-        """Check a request and start it. Raises RefusedError if vLLM would answer with an
-        error."""
+        """Check a request and start it. Raises RefusedError with vLLM's error."""
         try:
             seen = await _seen(body)
             request: GenerateRequest = GenerateRequest.model_validate(
@@ -92,17 +91,17 @@ class ServingChoices(ServingTokens):
     def serve_tokens_stream_generator(  # type: ignore[override]
         self, request: GenerateRequest, result_generator: "AddRequest", *args: Any
     ) -> "AddRequest":
-        """Return what ``_Prepared`` has instead of a generator."""
+        """Return the call that ``_Prepared`` returns instead of a generator."""
         return result_generator
 
 
 AddRequest = Callable[..., Awaitable[RequestOutputCollector]]
-"""The call adds a request; it may be given another prompt."""
+"""Call that adds a prepared request, optionally with another prompt."""
 
 
 async def _seen(body: dict[str, Any]) -> dict[str, MultiModalInput]:
-    """Return the prompt with the images of a request, if it has any. The endpoint's own form of
-    images leaves out which tokens of a placeholder are an image's."""
+    """Return the prompt with a request's images, if any. The endpoint's own format for images lacks
+    which tokens of a placeholder belong to an image."""
     if body.get("features") is None:
         return {}
     try:
@@ -113,10 +112,8 @@ async def _seen(body: dict[str, Any]) -> dict[str, MultiModalInput]:
 
 
 class _Prepared:
-    """The engine client prepares requests: ``generate`` returns the call that adds one.
-
-    A generator of each request would have to be a task of its own, woken by each token.
-    """
+    """An engine client whose ``generate`` returns the call that adds a request. vLLM's generator
+    would need a task per request, which each token wakes."""
 
     def __init__(self, llm: AsyncLLM) -> None:
         self._llm = llm
@@ -133,9 +130,9 @@ class _Prepared:
 
 
 class _ReaderQueue(RequestOutputCollector):
-    """The queue of a request passes on to its reader.
+    """A request's queue, which passes outputs to its reader.
 
-    num_logprobs: most logprobs of a token, as the request asks; None for none.
+    num_logprobs: requested logprobs per token; None for none.
     """
 
     def __init__(self, request_id: str, reader: TokenReader, num_logprobs: int | None) -> None:
@@ -146,11 +143,11 @@ class _ReaderQueue(RequestOutputCollector):
         self._prompt_logprobs: PromptLogprobs | None = None
 
     def keep(self, tensors: LogprobsTensors) -> None:
-        """Take the logprobs of the prompt, which come before the output that has them."""
+        """Store the prompt's logprobs for the first choice."""
         self._prompt_logprobs = packed(tensors)
 
     def put_earlier(self, collector: RequestOutputCollector) -> None:
-        """Take over what came while the request was being added."""
+        """Take over outputs that arrived while the request was being added."""
         try:
             if (output := collector.get_nowait()) is not None:
                 self.put(output)
@@ -158,8 +155,8 @@ class _ReaderQueue(RequestOutputCollector):
             self.put(error)
 
     def put(self, output: RequestOutput | PoolingRequestOutput | Exception) -> None:
-        """Take what vLLM has made itself: an error, or what came earlier. Raises GenerationError
-        where the prompt's logprobs are lost."""
+        """Take an error or an output made by vLLM's own state. Raises GenerationError if the
+        prompt's logprobs are lost."""
         if isinstance(output, Exception):
             self._reader.fail(str(output) or type(output).__name__)
             return
@@ -178,7 +175,7 @@ class _ReaderQueue(RequestOutputCollector):
         )
 
     def put_choice(self, choice: Choice, num_cached: int | None) -> None:
-        """Pass on a choice. Raises GenerationError where the engine failed at the request."""
+        """Pass a choice to the reader. Raises GenerationError if the engine failed."""
         if choice.finish_reason == "error":
             raise GenerationError("Internal server error")
         if not choice.token_ids and choice.finish_reason is None:
@@ -192,26 +189,25 @@ class _ReaderQueue(RequestOutputCollector):
 
 
 class _ReaderState(RequestState):
-    """The state of a request makes choices for its reader. vLLM's makes outputs, whose thirty
-    fields cost more CPU than the six of a choice."""
+    """A request's state that makes choices: vLLM's outputs, with thirty fields instead of six, take
+    more CPU time."""
 
     queue: _ReaderQueue
 
     @classmethod
     def take_over(cls, state: RequestState, queue: _ReaderQueue) -> None:
-        """Turn a state of vLLM's into one with a reader."""
+        """Convert vLLM's state of a request."""
         state.__class__ = cls
         state.queue = queue
         processor: LogprobsProcessor | None = state.logprobs_processor
-        # They go on as they are.
+        # The prompt's logprobs are passed on as arrays.
         setattr(processor, "_update_prompt_logprobs", queue.keep)  # noqa: B010
 
     def make_request_output(self, *args: Any, **kwargs: Any) -> None:
-        """Pass on what vLLM's would return."""
         try:
             super().make_request_output(*args, **kwargs)
         except Exception as error:
-            # Raised here, it would end the outputs of all requests.
+            # Raised here, it would stop the outputs of all requests.
             self.queue.put(error)
 
     def _new_completion_output(  # type: ignore[override]
@@ -250,12 +246,12 @@ def _token_logprob(
 
 
 def _value(found: Logprob) -> tuple[float, int | None]:
-    """Return a logprob that JSON has, too, and its rank; vLLM's rank is 0 for what is no number."""
+    """Return a logprob that is valid in JSON, and its rank; vLLM's rank of NaN is 0."""
     logprob = LEAST_LOGPROB if math.isnan(found.logprob) else found.logprob
     return max(logprob, LEAST_LOGPROB), found.rank or None
 
 
 def _problem(error: ValidationError) -> str:
-    """Return the first problem in one sentence, without the input, which holds a prompt."""
+    """Return the first problem in one sentence, without the input, which contains a prompt."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, found['loc']))}: {found['msg']}"

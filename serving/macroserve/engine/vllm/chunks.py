@@ -1,7 +1,7 @@
-"""Chunks of a streamed response become JSON without pydantic's checks.
+"""Chunks of streamed responses without pydantic's validation.
 
-vLLM fills two pydantic models for each chunk. To check what vLLM itself has filled in, and to write
-it, costs more CPU than to make a token's text.
+vLLM fills two pydantic models per chunk; their validation and serialization take more CPU time than
+a token's text.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from vllm.entrypoints.openai.completion.protocol import (
 
 
 def _written(part: BaseModel) -> msgspec.Raw:
-    """Return the JSON of a part of a chunk that is still a model."""
+    """Return the JSON of a part that is still a pydantic model."""
     return msgspec.Raw(part.model_dump_json(exclude_unset=True).encode())
 
 
@@ -28,13 +28,13 @@ _encode = msgspec.json.Encoder(enc_hook=_written).encode
 
 
 def unchecked(model: type[BaseModel]) -> Callable[..., Any]:
-    """Return a class that has the fields and the JSON of a model, and checks nothing."""
+    """Return a class with the fields and the JSON of a model, without validation."""
 
     def model_dump_json(self: msgspec.Struct, *, exclude_unset: bool, **options: Any) -> str:
         data = _encode(self)
         if exclude_unset and not options:
             return data.decode()
-        # The chunk that ends a stream, which has defaults or leaves nulls out.
+        # Only the last chunk of a stream, which has defaults or omits nulls.
         whole = model.model_validate_json(data)
         return whole.model_dump_json(exclude_unset=exclude_unset, **options)
 
@@ -48,8 +48,8 @@ def unchecked(model: type[BaseModel]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Let vLLM's completions and chat stream such chunks. The choices of a chat stay models: vLLM
-    asks for their type."""
+    """Make vLLM's completions and chats use such chunks, except for the choices of chats, whose
+    type vLLM checks."""
     choice = unchecked(CompletionResponseStreamChoice)
     setattr(completion, "CompletionResponseStreamChoice", choice)  # noqa: B010
     setattr(completion, "CompletionStreamResponse", unchecked(CompletionStreamResponse))  # noqa: B010

@@ -1,6 +1,6 @@
-"""A process that may be killed compiles one constraint as the engine will.
+"""Compilation of a constraint as in the engine, in a process that can be killed.
 
-As a program (``python -m``) this module is the server of those processes, prepared for one model.
+Run as a program (``python -m``), this module is the server that forks these processes.
 """
 
 import sys
@@ -23,12 +23,11 @@ from macroserve.engine.vllm.options import frontend_config
 
 PROBED_TOKENS = 16
 MAX_TOKEN_S = 0.25
-"""Longest time one token may hold an engine's loop, seconds; a grammar's next tokens are computed
-on it."""
+"""Limit on the time that one token's grammar mask may block the engine's loop."""
 
 
 def prepare(settings: EngineSettings) -> Callable[[bytes], bytes]:
-    """Prepare everything that a compilation needs except the constraint."""
+    """Return a function that compiles a constraint, for one model."""
     config = frontend_config(settings)
     tokenizer = cached_tokenizer_from_config(config.model_config)
     backend = _backend(config)
@@ -53,7 +52,7 @@ def prepare(settings: EngineSettings) -> Callable[[bytes], bytes]:
 
 
 def _backend(config: Any) -> StructuredOutputBackend:
-    """Build the backend as the engine does, with a first small grammar."""
+    """Build the backend as the engine does, by compiling a small grammar."""
     manager = StructuredOutputManager(config)
     manager._use_async_grammar_compilation = False
     outputs = StructuredOutputsParams(json_object=True)
@@ -69,7 +68,7 @@ def _backend(config: Any) -> StructuredOutputBackend:
 
 
 def _probe(backend: StructuredOutputBackend, grammar: StructuredOutputGrammar) -> str | None:
-    """Generate a few tokens: a grammar may compile and then block the engine, or allow no token."""
+    """Return the problem of a grammar that compiles but blocks the engine or allows no token."""
     mask = backend.allocate_token_bitmask(1)
     for step in range(PROBED_TOKENS):
         if grammar.is_terminated():

@@ -1,4 +1,4 @@
-"""A vLLM engine runs Macroserve's scheduler inside, behind an HTTP server."""
+"""An engine of vLLM with Macroserve's scheduler."""
 
 import asyncio
 import time
@@ -33,13 +33,13 @@ from macroserve.engine.vllm.scheduler import COMMAND
 from macroserve.engine.vllm.stderr_tail import StderrTail
 from macroserve.engine.vllm.stopped import end_stopped
 
-# (prompts at once, prompt tokens, output tokens): enough shapes for the first latency fit.
+# (prompts, prompt tokens, output tokens): enough shapes for the first latency fit.
 WARM_UP = ((1, 16, 4), (1, 512, 2), (4, 128, 4), (8, 32, 8), (1, 1024, 2))
 
 
 def largest_batch(max_batch_tokens: int, max_model_len: int) -> tuple[int, int, int]:
-    """Return the round of the warm-up that fills a batch: kernels that are compiled for its shape,
-    and memory that it takes, belong to the start."""
+    """Return the warm-up round that fills a batch, so that its kernels are compiled and its memory
+    is allocated at the start."""
     output = 2
     length = min(max_batch_tokens, max_model_len - output)
     return max_batch_tokens // length, length, output
@@ -71,7 +71,7 @@ class VllmEngine:
             began_s = time.monotonic()
             self._llm = _started(args)
         self._load_s = time.monotonic() - began_s
-        # Ingresses have checked the constraints, so this process's loop compiles none.
+        # Ingresses have checked the constraints, so none is compiled in this process's loop.
         self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)
         if self._hybrid.on:
             by_rank = await self._llm.collective_rpc("measure_rho")
@@ -81,22 +81,21 @@ class VllmEngine:
         self._warm_up_s = time.monotonic() - began_s
         app = await tokens_app(self._llm, self._settings)
         self._serving = ServingChoices.of(app.state)
-        # vLLM reads one for each token.
+        # vLLM reads an environment variable for each token.
         envs.enable_envs_cache()
         return app
 
     async def _warm_up(self) -> None:
-        """Generate real tokens, which proves that the engine works and gives the latency model its
-        first fit."""
+        """Generate tokens, to check the engine and to fit the latency model."""
         longest = self._settings.max_model_len
         limits = self.llm.vllm_config.scheduler_config
         rounds = [*WARM_UP]
-        if not current_platform.is_cpu():  # where it would take a minute
+        if not current_platform.is_cpu():  # which would take a minute
             rounds.append(largest_batch(limits.max_num_batched_tokens, longest))
         for round_, (count, num_tokens, output) in enumerate(rounds):
             length = max(1, min(num_tokens, longest - output))
             prompts = [
-                # Each begins with a token of its own, so that none finds another's cache.
+                # Each begins with a different token, so that no prefix is cached.
                 [1 + len(rounds) * number + round_] * length
                 for number in range(count)
             ]
@@ -108,7 +107,6 @@ class VllmEngine:
             )
 
     async def _probe(self, request_id: str, prompt_token_ids: list[int], max_tokens: int) -> None:
-        """Generate tokens for no client."""
         tag = RequestTag(route_id=request_id, age_s=0.0, slo=self._settings.slo, probe=True)
         params = greedy(max_tokens, extra_args=tag.to_args())
         prompt = TokensPrompt(prompt_token_ids=prompt_token_ids)
@@ -172,8 +170,7 @@ def _engine_processes(llm: AsyncLLM) -> list[BaseProcess]:
 
 
 def _started(args: AsyncEngineArgs) -> AsyncLLM:
-    """Wait for the engine. Raises RuntimeError with the cause if the engine's process ends
-    instead."""
+    """Start the engine. Raises RuntimeError with the cause if the engine's process ends."""
     stderr = StderrTail()
     try:
         return AsyncLLM.from_engine_args(args)

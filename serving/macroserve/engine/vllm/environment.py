@@ -1,15 +1,15 @@
-"""vLLM reads these environment variables; set them before vLLM is first imported in a process."""
+"""Environment variables of vLLM, to be set before its first import in a process."""
 
 import os
 
 from macroserve.api.limits import RequestLimits
 
 DEFAULTS = {
-    # On a CPU the worker then lives in the engine's process: one process fewer, half the start.
+    # The worker of a CPU then runs in the engine's process, which halves the start time.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    # The limit holds for any spelling of the number, like the one of api.limits.
+    # Enforced for any spelling of the number, like the limit of api.limits.
     "VLLM_MAX_N_SEQUENCES": str(RequestLimits().n),
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_PLUGINS": "",
@@ -17,16 +17,16 @@ DEFAULTS = {
 
 
 def prepare_frontend() -> None:
-    """Prepare the process of an ingress: it has no device, even where vLLM is built for one."""
+    """Prepare the process of an ingress, which uses no device, whatever vLLM is built for."""
     os.environ["VLLM_TARGET_DEVICE"] = "cpu"
     prepare_environment()
 
 
 def prepare_instance() -> None:
-    """Prepare the process of an instance: it takes in all outputs of a step at once.
+    """Prepare the process of an instance, which handles all outputs of a step in one chunk.
 
-    Between chunks of them, the tokens of the first would go out in a frame of their own. An output
-    costs microseconds here, as the text is made elsewhere.
+    Otherwise each chunk's tokens would be sent in a separate frame. Outputs take only microseconds
+    here, as ingresses produce the text.
     """
     os.environ.setdefault("VLLM_V1_OUTPUT_PROC_CHUNK_SIZE", str(1 << 20))
     prepare_environment()

@@ -1,8 +1,7 @@
-"""vLLM's scheduler carries out a batch that is decided elsewhere.
+"""vLLM's scheduler for batches that are decided elsewhere.
 
-vLLM's own ``schedule()`` sees exactly the chosen requests, in order, with a token budget that
-leaves no choice. Block allocation, loads from the memory of the host, sampling, grammars and
-outputs stay vLLM's.
+vLLM's ``schedule()`` gets only the chosen requests, in order, with a token budget that leaves no
+choice. Block allocation, loads from host memory, sampling, grammars and outputs remain vLLM's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,27 +15,27 @@ from macroserve.core.batch import Batch
 
 
 class ExactScheduler(AsyncScheduler):
-    """The scheduler schedules a given batch and nothing else."""
+    """A scheduler of vLLM that executes a given batch."""
 
     _pieces: Mapping[str, int] = {}
-    """Tokens of each begun prefill that the batch cuts."""
+    """Tokens of each begun prefill that the batch does not complete."""
 
     def num_tokens_of(self, batch: Batch) -> int:
-        """Return the tokens that the batch computes, drafted ones included."""
+        """Return the number of tokens in the batch, drafted ones included."""
         num_tokens = batch.num_tokens
         if self.num_spec_tokens:
             for request_id in batch.decodes:
                 request = self.requests[request_id]
                 num_tokens += request.num_tokens_with_spec + request.num_output_placeholders
                 num_tokens -= request.num_computed_tokens + 1
-            # vLLM adds drafted tokens to a prefill of one, which is then as long as a decode.
+            # vLLM takes a prefill of one token for a decode and adds drafted tokens.
             num_tokens += self.num_spec_tokens * sum(p.num_tokens == 1 for p in batch.prefills)
         return min(num_tokens, self.max_num_scheduled_tokens)
 
     def preempt(self, requests: Iterable[Request], now: float) -> None:
-        """Take the blocks of requests that run, or that could begin with what was loaded."""
+        """Free the blocks of running requests, and of waiting ones with loaded blocks."""
         for request in requests:
-            # vLLM does not begin a preempted request again before its tokens in flight are out.
+            # vLLM resumes a preempted request only after its tokens in flight.
             if request.status == RequestStatus.RUNNING:
                 self.running.remove(request)
                 self._preempt_request(request, now)
@@ -44,12 +43,12 @@ class ExactScheduler(AsyncScheduler):
                 self._drop_loaded(request)
 
     def is_loading(self, request: Request) -> bool:
-        """Return whether blocks of a request's prompt are still being loaded."""
+        """Return whether blocks of a request's prompt are being loaded."""
         is_held = request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
         return is_held and request.request_id not in self.finished_recving_kv_req_ids
 
     def _drop_loaded(self, request: Request) -> None:
-        """Give up what was loaded for a request that has not begun."""
+        """Drop the loaded blocks of a request that has not begun."""
         self._handle_blocked_waiting_request(request)
         self._inflight_prefills.discard(request)
         self.kv_cache_manager.free(request)
@@ -62,10 +61,9 @@ class ExactScheduler(AsyncScheduler):
     ) -> SchedulerOutput:
         """Let vLLM schedule the batch and nothing else.
 
-        vLLM takes running requests in order, then waiting ones, each as whole as the budget
-        allows: decodes first, then begun prefills, then new ones. Begun ones that the batch cuts
-        get no more than their pieces. Of the new ones only the last may be cut, so the total budget
-        determines their shares.
+        vLLM schedules running requests in order, then waiting ones, each up to the remaining
+        budget: decodes, then begun prefills, then new ones. Incomplete begun prefills are limited
+        by ``_pieces``; only the last new one may be incomplete, so the budget determines it.
         """
         requests = self.requests
         prefills = [requests[p.request_id] for p in batch.prefills]
@@ -84,8 +82,8 @@ class ExactScheduler(AsyncScheduler):
             held_running = [r for r in self.running if r.request_id not in ids]
             if self.max_num_encoder_input_tokens:
                 for request in held_running:
-                    # Held back within an image, it would keep the encoder's cache from those that
-                    # are scheduled; its image is computed again if another has taken the place.
+                    # A request held back within an image would occupy the encoder cache; its image
+                    # is computed again if its slot has been taken.
                     self.encoder_cache_manager.free(request)
         loaded = [r for r in beginning if self._holds_kv_blocks(r)]
         held_waiting, held_loading = self.waiting, self.kv_holding_waiting
@@ -102,7 +100,7 @@ class ExactScheduler(AsyncScheduler):
         finally:
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, max_active
             self.running = held_running + self.running
-            # vLLM did not begin these, or preempted them, or loads blocks for them first.
+            # Requests that vLLM did not begin, has preempted, or first loads blocks for.
             held_waiting.prepend_requests(self.waiting)
             held_loading.prepend_requests(self.kv_holding_waiting)
             self.waiting, self.kv_holding_waiting = held_waiting, held_loading
@@ -110,8 +108,7 @@ class ExactScheduler(AsyncScheduler):
     def _reserve_prefill_lookahead(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
-        """Return the tokens that vLLM may schedule for a request, which it asks last of all its
-        bounds."""
+        """Return the tokens that vLLM may schedule for a request; vLLM applies this bound last."""
         if self._pieces:
             piece = self._pieces.get(request.request_id, num_new_tokens)
             num_new_tokens = min(num_new_tokens, piece)

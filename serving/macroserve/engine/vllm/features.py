@@ -1,6 +1,6 @@
-"""Images travel from an ingress to an instance as vLLM's frontend hands them to its engine.
+"""Serialization of images from an ingress to an instance, as between vLLM's frontend and engine.
 
-An image is a hash, its place in the prompt, and the tensors of the model's processor, in vLLM's own
+An image is a hash, its place in the prompt, and the tensors from the model's processor, in vLLM's
 msgpack, which unpickles nothing.
 """
 
@@ -18,13 +18,12 @@ from vllm.multimodal.inputs import (
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 MAX_FEATURES_BYTES = 48 << 20
-"""Maximum bytes of a request's images, so that they fit in a call (``token_frames``)."""
+"""Limit on one request's images, so that they fit in a call (``token_frames``)."""
 MAX_HELD_BYTES = 512 << 20
-"""Maximum bytes of the images of all requests that an ingress has, which it keeps in case a request
-has to go on elsewhere."""
+"""Limit on the images of all requests of an ingress, which it keeps for further attempts."""
 
 _INLINE = 1 << 62
-"""Tensors up to this size are part of the one buffer: all of them."""
+"""Larger than any tensor, so that all of them are in one buffer."""
 
 
 def encode_features(features: Sequence[MultiModalFeatureSpec]) -> bytes:
@@ -39,14 +38,15 @@ def decode_features(data: bytes) -> list[MultiModalFeatureSpec]:
         raise ValueError("images are not accepted while VLLM_ALLOW_INSECURE_SERIALIZATION is set")
     try:
         return MsgpackDecoder(list[MultiModalFeatureSpec]).decode(data)
-    except Exception as error:  # the decoder looks names up, and reshapes what it finds
+    except Exception as error:  # the decoder may raise anything
         raise ValueError(f"the images cannot be decoded: {type(error).__name__}") from error
 
 
 def prompt_with(
     features: Sequence[MultiModalFeatureSpec], token_ids: list[int], cache_salt: str | None
 ) -> MultiModalInput:
-    """Return the input of vLLM's input processor for a prompt and its images."""
+    """Return a prompt with its images, for vLLM's input processor. Raises ValueError for images
+    that do not fit the prompt."""
     items = defaultdict[str, list[MultiModalKwargsItem]](list)
     hashes = defaultdict[str, list[str]](list)
     places = defaultdict[str, list[PlaceholderRange]](list)

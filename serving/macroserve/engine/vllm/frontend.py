@@ -1,9 +1,9 @@
-"""vLLM's OpenAI frontend serves engines in other processes.
+"""vLLM's OpenAI frontend, with engines in other processes.
 
-``AsyncLLM`` consists of an input processor, an output processor and an engine-core client. This
-client sends each tokenized request to an instance and receives token ids, so that everything
-textual (chat templates, tools, reasoning, stop strings, logprobs, several choices) is vLLM's own
-code, with its state per stream, and no engine runs in this process.
+``AsyncLLM`` consists of an input processor, an output processor and an engine-core client. The
+client here sends each tokenized request to an instance and receives token ids. All processing of
+text (chat templates, tools, reasoning, stop strings, logprobs, several choices) is vLLM's code, and
+no engine runs in this process.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from macroserve.engine.vllm.rendering import bound_rendering
 
 log = get_logger(__name__)
 
-# Text is made at this end, so the instance needs none of these.
+# Fields that only concern text, which the instance does not need.
 _TEXT_FIELDS = (
     "stop",
     "include_stop_str_in_output",
@@ -65,13 +65,13 @@ _TEXT_FIELDS = (
 )
 
 MAX_HELD_TOKENS = 1 << 21
-"""Maximum prompt tokens of one request, summed over its choices."""
+"""Limit on one request's prompt tokens, summed over its choices."""
 
 _FINISH_REASONS = {str(reason): reason for reason in FinishReason}
 
 
 class RemoteLLM(AsyncLLM):
-    """An ``AsyncLLM`` uses the engine that ``streamer`` finds.
+    """An ``AsyncLLM`` over the instances of ``streamer``.
 
     admit: called before a response is started; raises ``RefusedError`` to shed load.
     grammars: checks the constraint of a request before it is sent.
@@ -128,13 +128,12 @@ class RemoteLLM(AsyncLLM):
         return await super().add_request(request_id, prompt, params, *args, **kwargs)
 
     async def abort(self, request_id: str | Iterable[str], internal: bool = False) -> None:
-        """Abort requests whose client is gone (one that met a stop string ends in the output
-        handler)."""
+        """Abort requests whose client has left; stop strings end requests in the output handler."""
         request_ids = (request_id,) if isinstance(request_id, str) else tuple(request_id)
         self.engine_core.cancel(self.output_processor.abort_requests(request_ids, internal))
 
     def _fail(self, request_id: str, refusal: RefusedError) -> None:
-        """End one request with an error that keeps its HTTP status."""
+        """End a request with an error that keeps its HTTP status."""
         if state := self.output_processor.request_states.get(request_id):
             self.output_processor.abort_requests([request_id], internal=True)
             if state.queue is not None:
@@ -142,7 +141,7 @@ class RemoteLLM(AsyncLLM):
 
 
 class TextProcessor(OutputProcessor):
-    """The output processor counts the tokens of ended requests.
+    """An output processor that counts the tokens of ended requests.
 
     Attributes:
         ended: tokens of each request that the last call of ``process_outputs`` ended.
@@ -163,7 +162,7 @@ class TextProcessor(OutputProcessor):
 
 
 class RemoteCore(EngineCoreClient):
-    """The engine-core client runs one task per sequence.
+    """An engine-core client with a task per sequence.
 
     ended: see ``TextProcessor``.
     """
@@ -190,7 +189,7 @@ class RemoteCore(EngineCoreClient):
         task.add_done_callback(lambda _: self._tasks.pop(request.request_id, None))
 
     async def abort_requests_async(self, request_ids: list[str]) -> None:
-        """Abort requests that met a stop string; the output handler calls it."""
+        """Abort requests that met a stop string; called by the output handler."""
         for request_id in request_ids:
             self.cancel([request_id], StopStringMet(self._ended[request_id]))
 
@@ -207,7 +206,7 @@ class RemoteCore(EngineCoreClient):
         return EngineCoreOutputs(outputs=outputs)
 
     async def add_lora_async(self, lora_request: LoRARequest) -> bool:
-        """Take an adapter in by its name: the instances load it."""
+        """Accept an adapter by its name; the instances load it."""
         return True
 
     async def get_supported_tasks_async(self) -> tuple[SupportedTask, ...]:
@@ -232,7 +231,7 @@ class RemoteCore(EngineCoreClient):
         except RefusedError as refusal:
             self._fail(request.request_id, refusal)
         except Exception:
-            # A fault of ours: the request must not hang for it.
+            # A bug must not leave the request hanging.
             log.exception("request failed", id=request.request_id)
             refusal = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
             self._fail(request.request_id, refusal)
@@ -247,8 +246,7 @@ class RemoteCore(EngineCoreClient):
 
 
 def _check_size(prompt: Any, n: int) -> None:
-    """Refuse a request whose ``n`` choices, each of which holds the prompt's tokens and images, are
-    too large."""
+    """Raise VLLMValidationError if ``n`` copies of the prompt's tokens or images are too large."""
     if not isinstance(prompt, dict):
         return
     seen = prompt.get("mm_kwargs")
@@ -302,10 +300,10 @@ def _sampling(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
 
 
 def _logprob_fields(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
-    """Return sampling fields that ask for one more logprob than the client did.
+    """Return sampling fields that request one more logprob than the client did.
 
-    The instance's endpoint counts the sampled token as one of ``logprobs``, even if it is not among
-    the likeliest, and then leaves out the last of them.
+    The instance's endpoint counts the sampled token as one of ``logprobs`` and then omits the last
+    one, even if the sampled token is not among the likeliest.
     """
     if token_ids := params.logprob_token_ids:
         if len(token_ids) >= MAX_LOGPROB_TOKEN_IDS:
@@ -337,7 +335,7 @@ def _output(request: EngineCoreRequest, choice: Choice) -> EngineCoreOutput:
 
 
 def _others(token: TokenLogprob, params: SamplingParams) -> list[TopLogprob]:
-    """Return the tokens after the sampled one: the named tokens, or the likeliest by rank."""
+    """Return the requested tokens besides the sampled one: the named ones, or the likeliest."""
     if params.logprob_token_ids:
         return [top for top in token.top_logprobs if top.token_id != token.token_id]
     by_rank = sorted(token.top_logprobs, key=lambda top: top.rank or 0)
@@ -346,11 +344,11 @@ def _others(token: TokenLogprob, params: SamplingParams) -> list[TopLogprob]:
 
 
 def _logprobs(logprobs: Logprobs | None, params: SamplingParams) -> LogprobsLists | None:
-    """Convert to vLLM's columns: the sampled token first, then the others that were asked for."""
+    """Convert to vLLM's columns: the sampled token first, then the other requested ones."""
     if logprobs is None or not logprobs.content:
         return None
     rows = [[token, *_others(token, params)] for token in logprobs.content]
-    # A sampled token whose logprob is no number comes without any others.
+    # A sampled token whose logprob is NaN comes without others.
     width = min(len(row) for row in rows)
     return LogprobsLists(
         np.array([[c.token_id for c in row[:width]] for row in rows]),

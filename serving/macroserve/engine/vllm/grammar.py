@@ -1,10 +1,9 @@
-"""A separate process compiles clients' schemas, grammars and regular expressions once.
+"""Checks of clients' schemas, grammars and regular expressions in a separate process.
 
-vLLM compiles them when a request enters, on the event loop, in the ingress and again in the
-instance; eighteen kilobytes then block every stream for a minute. Here the ingress admits a request
-after one compilation in a process with limits on time and memory (engine.forked), by the engine's
-own backend: a constraint that compiles there also compiles in the engine's threads. Neither event
-loop compiles.
+vLLM compiles them when a request arrives, on the event loops of the ingress and of the instance;
+eighteen kilobytes can block all streams for a minute. Here the ingress admits a request after one
+compilation by the engine's backend in a process with limits on time and memory (engine.forked). The
+engine then compiles it again in its threads, but neither event loop does.
 """
 
 import asyncio
@@ -35,12 +34,10 @@ _validate_xgrammar_grammar = backend_xgrammar.validate_xgrammar_grammar
 
 
 def _left_to_checks(params: SamplingParams) -> None:
-    """Replace vLLM's validation: the constraint is checked before the request is admitted."""
+    """Replace vLLM's validation, as ``GrammarChecks`` checks the constraint."""
 
 
 class CompileResult(msgspec.Struct, frozen=True):
-    """A compilation has a result."""
-
     problem: str | None = None
     """Reason why the constraint cannot be used; None if it can."""
     grammar: str | None = None
@@ -48,18 +45,14 @@ class CompileResult(msgspec.Struct, frozen=True):
 
 
 def backend_of(config: VllmConfig) -> str:
-    """Return the one backend that an engine compiles with.
-
-    vLLM's ``auto`` means the backend of the first request; here it is always the one that vLLM
-    tries first.
-    """
+    """Return the backend that the engine compiles with. vLLM's ``auto`` depends on the first
+    request; here it means the backend that vLLM tries first."""
     backend = config.structured_outputs_config.backend
     return "xgrammar" if backend == "auto" else backend
 
 
 class CheckedInputProcessor(InputProcessor):
-    """The processor accepts requests whose constraint was checked before and does not compile it
-    again."""
+    """An input processor for requests with checked constraints, which it does not compile."""
 
     def __init__(self, config: VllmConfig, *args: Any) -> None:
         super().__init__(config, *args)
@@ -73,21 +66,21 @@ class CheckedInputProcessor(InputProcessor):
 
 
 class GrammarChecks:
-    """The checks start before the first request, and remember the result of each constraint."""
+    """Checks of constraints, with a cache of results."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        # A chat template may be too long for an argument of a process.
+        # Without the chat template, which may be too long for a command line.
         arguments = msgspec.json.encode({**settings.to_dict(), "api": {}}).decode()
         self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], TIMEOUT_S)
         self._results: OrderedDict[bytes, asyncio.Task[CompileResult]] = OrderedDict()
 
     def install(self) -> None:
         """Replace vLLM's validation, before the application is built."""
-        # vLLM's request models and tool parsers call it, too, while they read a request.
+        # vLLM's request models and tool parsers also call it.
         backend_xgrammar.validate_xgrammar_grammar = _left_to_checks
 
     async def start(self) -> None:
-        """Prepare for the first constraint, which otherwise waits for the preparation."""
+        """Start the process before the first constraint, which would wait for its preparation."""
         await self._calls.start()
 
     async def stop(self) -> None:
@@ -95,11 +88,8 @@ class GrammarChecks:
         await self._calls.stop()
 
     async def admit(self, params: SamplingParams) -> SamplingParams:
-        """Return the parameters to continue with.
-
-        Raises VLLMValidationError (400) for a constraint that cannot be compiled in time,
-        RefusedError (503) if too many are being compiled.
-        """
+        """Return the parameters to use. Raises VLLMValidationError (400) for a constraint that
+        cannot be compiled in time, RefusedError (503) if too many are being compiled."""
         constraint = params.structured_outputs
         if constraint is None or constraint.all_constraints_none():
             return params
@@ -124,7 +114,7 @@ class GrammarChecks:
                 self._results.popitem(last=False)
         self._results.move_to_end(key)
         try:
-            # The same constraint of another client goes on when this one leaves.
+            # Shielded, as other clients may wait for the same constraint.
             return await asyncio.shield(task)
         except CallsBusyError:
             self._results.pop(key, None)

@@ -1,4 +1,4 @@
-"""Requests for the likeliest tokens warm engines up, and measure them."""
+"""Sampling parameters for warming up and measuring engines."""
 
 from typing import Any
 
@@ -6,10 +6,9 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 
 def greedy(num_tokens: int, **more: Any) -> SamplingParams:
-    """Return the parameters of a request for ``num_tokens`` of the likeliest tokens, without their
-    text.
+    """Return parameters for generating ``num_tokens`` greedily, without text.
 
-    more: fields of vLLM's ``SamplingParams``, also in place of those set here.
+    more: fields of ``SamplingParams``, which override those set here.
     """
     fields = {
         "max_tokens": num_tokens,

@@ -1,7 +1,7 @@
-"""Images of clients' requests are fetched and decoded within limits.
+"""Fetching and decoding of images in clients' requests, within limits.
 
-vLLM's own connector fetches from wherever a URL points, the cluster's inside included, decodes as
-much as comes at once, and answers 500 for some bad images. This one takes its place.
+vLLM's connector, which this one replaces, fetches any URL, including addresses inside the cluster,
+decodes any number of pixels, and answers 500 for some invalid images.
 """
 
 import ipaddress
@@ -29,17 +29,17 @@ from vllm.multimodal.media.image import ImageMediaIO
 from macroserve.engine.vllm.versions import open_image
 
 MAX_PIXELS = 1 << 25
-"""Maximum pixels of one image: 100 MB once it is decoded, which a file has in a few kilobytes."""
+"""Limit on one image, 100 MB decoded; its file may have a few kilobytes."""
 MAX_HELD_PIXELS = 1 << 27
-"""Maximum pixels of all images that are decoded at the same time: four of the largest."""
+"""Limit on all decoded images at the same time, four of the largest."""
 MAX_FETCHED_BYTES = 8 << 20
-"""Maximum bytes of a fetched image, which are those of a request's body."""
+"""Limit on a fetched image, the same as for a request's body."""
 FETCH_TIMEOUT_S = 5.0
 
 
 class ImageConnector(MediaConnector):
-    """The connector loads images from ``data:`` URLs and, within the bounds of ``Fetcher``, from
-    others. What fails is the request's fault: 400."""
+    """Loader of images from ``data:`` URLs and, within the limits of ``Fetcher``, from others. All
+    failures are the request's fault (400)."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,7 +52,7 @@ class ImageConnector(MediaConnector):
         except VLLMUnprocessableEntityError:
             problem = "an image could not be fetched: its URL is not valid"
         except (aiohttp.ClientError, TimeoutError) as error:
-            # Not its text: the address may tell what is inside the cluster.
+            # Without the message, whose addresses may reveal the cluster's network.
             problem = f"an image could not be fetched: {type(error).__name__}"
         except UnidentifiedImageError:
             problem = "an image could not be read: its format is not known"
@@ -74,16 +74,15 @@ class ImageConnector(MediaConnector):
 
 
 def install() -> None:
-    """Let the application use the connector instead of vLLM's."""
+    """Replace vLLM's connector."""
     MEDIA_CONNECTOR_REGISTRY.register("http")(ImageConnector)
 
 
 class Fetcher(HTTPConnection):
-    """The fetcher gets files of at most ``MAX_FETCHED_BYTES`` over HTTP.
+    """Downloads of at most ``MAX_FETCHED_BYTES`` over HTTP.
 
-    anywhere: whether URLs may name any host; then only addresses of the public internet are
-        connected to, whatever a name or a redirect says. Otherwise the hosts were checked, and no
-        redirect leads to another one.
+    anywhere: whether any host is allowed; then only public addresses are connected to, also after
+        name resolution and redirects. Otherwise hosts have been checked, and redirects fail.
     """
 
     def __init__(self, anywhere: bool) -> None:
@@ -121,7 +120,7 @@ def public_socket(address: AddrInfoType) -> socket.socket:
 
 
 class BoundedImageIO(ImageMediaIO):
-    """The reader decodes images of at most ``MAX_PIXELS``, and ``MAX_HELD_PIXELS`` together."""
+    """Decoder of images up to ``MAX_PIXELS``, and ``MAX_HELD_PIXELS`` at the same time."""
 
     def load_bytes(self, data: bytes) -> MediaWithBytes[Image.Image]:
         with open_image(BytesIO(data)) as image:
@@ -139,14 +138,14 @@ class BoundedImageIO(ImageMediaIO):
 
 
 class HeldPixels:
-    """The count is of the images that exist decoded; threads decode them."""
+    """Thread-safe count of the pixels of all decoded images."""
 
     def __init__(self) -> None:
         self.num_pixels = 0
         self._lock = threading.Lock()
 
     def take(self, num_pixels: int) -> None:
-        """Count more pixels. Raises GracefulHTTPError (503) if there are too many."""
+        """Add pixels. Raises GracefulHTTPError (503) if there are too many."""
         with self._lock:
             if self.num_pixels + num_pixels > MAX_HELD_PIXELS:
                 raise GracefulHTTPError(

@@ -1,4 +1,4 @@
-"""An instance's settings become vLLM's engine arguments."""
+"""vLLM's engine arguments for an instance's settings."""
 
 import os
 from collections.abc import Iterator
@@ -27,36 +27,32 @@ from macroserve.engine.vllm.quantization import naming_quantization
 
 SCHEDULER_CLASS = "macroserve.engine.vllm.scheduler.MacroserveScheduler"
 CPU_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.CpuWorker"
-ADAPTER_WORKER_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorker"
-ADAPTER_WORKERS_CLASS = "macroserve.engine.vllm.cpu_adapters.AdapterWorkers"
+ADAPTER_WORKER_CLASS = "macroserve.engine.vllm.cpu_worker.AdapterWorker"
+ADAPTER_WORKERS_CLASS = "macroserve.engine.vllm.cpu_worker.AdapterWorkers"
 IMAGE_CACHE_GB = 0.25
-"""Memory for images that an ingress has processed, so that a chat's next turn finds them, GiB."""
+"""Cache of processed images in an ingress, for a chat's next turn, GiB."""
 HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
 
 
 def frontend_args(settings: EngineSettings) -> dict[str, Any]:
-    """Return the arguments on which ingress and instance must agree: the model and its
-    tokenizer."""
+    """Return the arguments on which ingress and instance must agree."""
     return {
         "model": settings.model,
         "served_model_name": [settings.served_name],
         "max_model_len": settings.max_model_len,
         "dtype": settings.dtype,
-        # A grammar starts after the reasoning, whose end the engine must know.
+        # The engine must recognize the end of the reasoning, after which a grammar applies.
         "reasoning_parser": settings.api.get("reasoning_parser") or "",
         "enable_lora": bool(settings.adapters),
-        # Images are known by a hash that every environment has.
+        # A hash that is available in every environment.
         "mm_hasher_algorithm": "sha256",
         **_of_their_classes(settings.args),
     }
 
 
 def _of_their_classes(args: dict[str, Any]) -> dict[str, Any]:
-    """Convert mappings to the classes that vLLM's command line makes of them.
-
-    ``AsyncEngineArgs`` itself converts only some arguments. Raises ValueError for a value that a
-    class does not accept.
-    """
+    """Convert mappings to vLLM's classes, as its command line does; ``AsyncEngineArgs`` converts
+    only some. Raises ValueError for values that a class does not accept."""
     types = {field.name: field.type for field in fields(AsyncEngineArgs)}
 
     def typed(name: str, value: Any) -> Any:
@@ -83,7 +79,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.must_share_prefixes,
             **_adapter_limits(settings),
-            # Ingresses process images, and send all of each.
+            # Ingresses process images and always send them whole.
             "mm_processor_cache_gb": 0,
             **frontend_args(settings),
             "max_logprobs": _max_logprobs(settings),
@@ -105,14 +101,14 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
 
 
 def _sizes(settings: EngineSettings, on_cpu: bool) -> dict[str, float | None]:
-    """Return the sizes of the cache and of a batch; None lets vLLM choose for the device."""
+    """Return the sizes of the cache and of a batch; None means vLLM's choice."""
     sizes: Any = settings.small if on_cpu else settings
     return {
         "block_size": sizes.block_size,
         "max_num_seqs": sizes.max_num_seqs,
         "max_num_batched_tokens": sizes.max_batch_tokens,
         "kv_cache_memory_bytes": settings.small_cache_bytes if on_cpu else settings.kv_cache_bytes,
-        # Of all ranks together, GiB.
+        # For all ranks together, GiB.
         "kv_offloading_size": settings.host_cache_bytes and settings.host_cache_bytes / GIB,
     }
 
@@ -126,7 +122,7 @@ def _worker_class(settings: EngineSettings, on_cpu: bool) -> str:
 
 
 def check_host_cache(args: AsyncEngineArgs) -> None:
-    """Raise ValueError for a cache in the memory of the host where vLLM has none."""
+    """Raise ValueError for a host cache without a GPU."""
     if args.kv_offloading_size and not current_platform.is_cuda_alike():
         raise ValueError(
             "spec.engine.hostCacheMemory must be left out on a machine without GPUs, where vLLM's "
@@ -144,10 +140,8 @@ def check_parallel(args: AsyncEngineArgs) -> None:
 
 
 def _adapter_limits(settings: EngineSettings) -> dict[str, Any]:
-    """Return limits within which all adapters stay loaded, and any may run beside any other.
-
-    Raises ValueError for an adapter that cannot be read; those on the hub are downloaded first.
-    """
+    """Return limits that allow all adapters in one batch. Adapters on the hub are downloaded.
+    Raises ValueError for an adapter that cannot be read."""
     ranks = [_rank(name, source) for name, source in settings.adapters.items()]
     if not ranks:
         return {}
@@ -168,13 +162,13 @@ def _rank(name: str, source: str) -> int:
 
 
 def stock_args(settings: EngineSettings) -> AsyncEngineArgs:
-    """Return the arguments of the same engine with vLLM's own scheduler, worker and attention."""
+    """Return the arguments of the same engine with vLLM's scheduler."""
     args = engine_args(settings, Pool.LP, None)
     return replace(args, scheduler_cls=None, additional_config={})
 
 
 def _check_drafter(speculation: dict[str, Any]) -> None:
-    """Raise ValueError for a drafter that this environment cannot run."""
+    """Raise ValueError for a drafter that needs a missing package."""
     names = {speculation.get("method"), speculation.get("model")}
     if names & {"ngram", "[ngram]"} and find_spec("numba") is None:
         raise ValueError(
@@ -184,28 +178,25 @@ def _check_drafter(speculation: dict[str, Any]) -> None:
 
 
 def _max_logprobs(settings: EngineSettings) -> int:
-    """Return an instance's limit, which is above the ingress's, where the request was checked.
-
-    The ingress asks for one more, and has a separate limit on ``logprob_token_ids``.
-    """
+    """Return an instance's limit, which exceeds the ingress's: the ingress, which checks requests,
+    asks for one more and has a separate limit on ``logprob_token_ids``."""
     most = settings.args.get("max_logprobs", AsyncEngineArgs.max_logprobs)
     return most if most < 0 else max(most, MAX_LOGPROB_TOKEN_IDS) + 1
 
 
 def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
-    """Return the arguments of an engine some of whose requests keep hidden states. Raises
-    ValueError where they ask for asynchronous scheduling.
+    """Return the arguments of an engine with the hybrid cache. Raises ValueError for asynchronous
+    scheduling.
 
-    The engine runs eagerly: hooks take each layer's input from the model, which a graph does not
-    allow. On a GPU it uses an attention backend that the cache supports; vLLM's own choice depends
-    on the device.
+    The engine runs eagerly, as CUDA graphs do not allow the hooks for each layer's input. On a GPU
+    it uses an attention backend that the cache supports, unless one is configured.
     """
     if args.async_scheduling:
         raise ValueError(
             "engine.args.asyncScheduling excludes engine.hybridCache: the requests with hidden "
             "states are chosen after the previous step has ended"
         )
-    # The V2 model runner does not tell attention which request a row of the batch is.
+    # The V2 model runner does not pass the requests of a batch's rows to attention.
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     attention = args.attention_config
     if not (current_platform.is_cpu() or args.attention_backend or attention.backend):
@@ -215,7 +206,7 @@ def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:
         worker_cls=HYBRID_WORKER_CLASS,
         enforce_eager=True,
         attention_config=attention,
-        # Which requests keep hidden states may change with a preemption.
+        # A preemption may change which requests keep hidden states.
         async_scheduling=False,
     )
 
@@ -224,17 +215,14 @@ def frontend_config(settings: EngineSettings) -> VllmConfig:
     """Return the configuration of a frontend without an engine."""
     with naming_quantization(settings), _models_inspected_here():
         args = {"mm_processor_cache_gb": IMAGE_CACHE_GB, **frontend_args(settings)}
-        # Several frontends share an engine: what is sent must leave no image out.
+        # As with several frontends, no image may be omitted as already sent.
         return AsyncEngineArgs(**args, _api_process_count=2).create_engine_config()
 
 
 @contextmanager
 def _models_inspected_here() -> Iterator[None]:
-    """Let vLLM inspect a model's class in this process.
-
-    vLLM uses a new process so that no device is initialized in this one. A frontend uses no device,
-    and the new process takes ten CPU seconds to import everything.
-    """
+    """Let vLLM inspect a model's class in this process. vLLM's subprocess, which keeps devices
+    uninitialized here, takes ten CPU seconds, and a frontend uses no device."""
     elsewhere = registry._run_in_subprocess
     registry._run_in_subprocess = lambda inspect: inspect()
     try:

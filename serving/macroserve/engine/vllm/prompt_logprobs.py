@@ -1,4 +1,4 @@
-"""Logprobs of a prompt go from an instance to an ingress as the engine's own arrays."""
+"""Logprobs of a prompt, sent from an instance to an ingress as arrays."""
 
 from http import HTTPStatus
 
@@ -10,11 +10,11 @@ from vllm.v1.outputs import LogprobsTensors
 from macroserve.engine.tokens import PromptLogprobs, RefusedError
 
 MAX_LOGPROBS = 1 << 18
-"""Maximum logprobs of one prompt: the ingress makes an object of each, in two microseconds."""
+"""Limit on one prompt's logprobs, each of which takes the ingress two microseconds."""
 
 
 def check_prompt_logprobs(params: SamplingParams, num_prompt: int, vocab_size: int) -> None:
-    """Raise RefusedError if the request asks for more logprobs than allowed."""
+    """Raise RefusedError if the request asks for too many logprobs."""
     if params.prompt_logprob_token_ids is not None:
         message = "prompt_logprob_token_ids are not available; prompt_logprobs are"
         raise RefusedError(HTTPStatus.BAD_REQUEST, message)

@@ -1,7 +1,7 @@
-"""A failure of vLLM with quantized weights is told with the field that asks for them.
+"""Errors of vLLM with quantized weights, which name the manifest's field.
 
-vLLM chooses kernels layer by layer, by the device and the scheme of the weights, so that most of
-what a platform cannot do shows as the engine starts, in the words of a kernel.
+vLLM chooses kernels layer by layer, so most unsupported combinations of device and quantization
+fail at the start, with a message about a kernel.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from macroserve.engine.settings import EngineSettings
 
 @contextmanager
 def naming_quantization(settings: EngineSettings) -> Iterator[None]:
-    """Name the field before the cause, where vLLM fails and the weights are quantized. Raises
-    RuntimeError then; a ValueError of ours names its own field."""
+    """Convert errors of vLLM with quantized weights to RuntimeError with the field's name;
+    Macroserve's own ValueErrors already have one."""
     try:
         yield
     except Exception as error:
@@ -30,8 +30,8 @@ def naming_quantization(settings: EngineSettings) -> Iterator[None]:
 
 
 def _asked(settings: EngineSettings) -> str | None:
-    """Return which field asks for which quantization; None for weights that are not quantized, or
-    that are on the hub."""
+    """Return which field requests which quantization; None without quantization, or for weights on
+    the hub."""
     if method := settings.args.get("quantization"):
         return f"spec.engine.args.quantization is {method}"
     try:

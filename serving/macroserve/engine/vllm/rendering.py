@@ -1,7 +1,7 @@
-"""Limit the time of each render of a chat template, and let a start survive a render that fails.
+"""A time limit for rendering chat templates, and protection of the start from failing ones.
 
-vLLM stops waiting for a render after 30 s and answers 500, while its thread goes on for good. Here
-the thread itself is interrupted, and the request gets a 400: the template cannot render it.
+vLLM stops waiting for a render after 30 s and answers 500, while its thread continues. Here the
+thread is interrupted, and the answer is 400.
 """
 
 import ctypes
@@ -18,20 +18,18 @@ from vllm.renderers import hf
 from macroserve.engine.vllm.versions import wrap_render_timeout
 
 RENDER_S = 5.0
-"""Time limit of a render, seconds. A render takes milliseconds; the longest conversations with many
-tools some hundreds."""
+"""Renders take milliseconds, long conversations with many tools some hundred milliseconds."""
 
 
 class OverdueError(Exception):
-    """A render that is overdue raises this error in its thread; vLLM answers with its message."""
+    """Error raised in the thread of an overdue render; vLLM answers with its message."""
 
     def __str__(self) -> str:
         return f"the chat template takes longer than {RENDER_S:g} s for these messages"
 
 
 def bound_rendering() -> None:
-    """Install the limit before a renderer is created, which keeps the function. A second call has
-    no effect."""
+    """Install the limit, before a renderer is created; a second call has no effect."""
     if hf.safe_apply_chat_template.__module__ != __name__:
         hf.safe_apply_chat_template = _bounded(hf.safe_apply_chat_template)
         wrap_render_timeout(_refused_late)
@@ -53,8 +51,7 @@ def _bounded(render: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refused_late(wait: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer 400 after vLLM's own time limit for a render that cannot be interrupted, as no Python
-    runs."""
+    """Answer 400 at vLLM's time limit: native code cannot be interrupted."""
 
     @wraps(wait)
     async def refused(*args: Any) -> Any:
@@ -67,8 +64,8 @@ def _refused_late(wait: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _safe(probe: Callable[[str | None], bool]) -> Callable[[str | None], bool]:
-    """Probe the template with a few messages at the start. A template that fails them may render
-    others."""
+    """Return True when vLLM's probe of the template fails at the start, as other messages may
+    work."""
 
     @wraps(probe)
     def safe(template: str | None) -> bool:
@@ -100,7 +97,7 @@ def _deadline(seconds: float) -> Iterator[None]:
         timer.cancel()
         with lock:
             inside = False
-            # An exception that is set but not raised yet must not hit the thread's next work.
+            # An exception that is set but not raised yet must not reach the thread's next task.
             _raise_in(thread, None)
 
 

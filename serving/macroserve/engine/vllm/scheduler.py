@@ -1,7 +1,5 @@
-"""Macroserve's instance scheduler runs as vLLM's ``scheduler_cls``.
-
-The core policy decides the whole iteration, which vLLM's own scheduler carries out.
-"""
+"""Macroserve's instance scheduler as vLLM's ``scheduler_cls``: the core policy decides each
+iteration, and vLLM's scheduler executes it."""
 
 import os
 import time
@@ -60,27 +58,21 @@ setattr(EngineCore, COMMAND, _command)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step is a batch that vLLM has taken on and whose output is not known.
-
-    Attributes:
-        output: What vLLM scheduled.
-        tokens: Tokens promised to the policy, by request id.
-        predicted_s: Predicted duration, seconds.
-        is_first: Whether it is the first of its kind, see ``StepKinds``.
-    """
+    """A batch in flight."""
 
     output: SchedulerOutput
     tokens: Mapping[str, int]
+    """Tokens promised to the policy, by request id."""
     predicted_s: float
     is_first: bool
+    """Whether it is the first of its kind (``StepKinds``)."""
 
 
 class MacroserveScheduler(ExactScheduler):
-    """The scheduler serves engines that schedule a step before the last one has ended, and those
-    that do not: vLLM's configuration decides.
+    """A scheduler for engines with and without asynchronous scheduling.
 
     Attributes:
-        policy: The instance scheduler that decides each step, or each round of a pipeline's steps.
+        policy: decides each step, or each round of a pipeline's steps.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -118,7 +110,7 @@ class MacroserveScheduler(ExactScheduler):
                 block_groups=block_groups(managers, self.vllm_config),
                 piece_tokens=piece_tokens(self.vllm_config),
                 max_num_seqs=self.max_num_running_reqs,
-                # A round has a batch for each stage.
+                # A round has a batch per stage.
                 max_batch_tokens=self._batch_capacity() * num_stages,
                 max_model_len=self.max_model_len,
                 num_drafts=self.num_spec_tokens,
@@ -134,7 +126,7 @@ class MacroserveScheduler(ExactScheduler):
             self._cache_record,
         )
         self._batches = Rounds(self.policy, num_stages) if num_stages > 1 else self.policy
-        # Until its cell says that somebody is there to take it.
+        # Until the cell reports that another instance accepts the requests.
         self.policy.let_offload(False)
         self._handed_back: list[tuple[int, EngineCoreOutput]] = []
         self._leaving: dict[str, None] = {}
@@ -145,15 +137,15 @@ class MacroserveScheduler(ExactScheduler):
         self._push_status(time.monotonic())
 
     def _batch_capacity(self) -> int:
-        """Return the tokens of a batch that leave the drafter's room for each sequence."""
+        """Return the maximum tokens of a batch, less the drafter's slots for each sequence."""
         spec, config = self.vllm_config.speculative_config, self.scheduler_config
         each = spec.max_num_new_slots_for_drafting if spec else 0
         left = config.max_num_batched_tokens - each * self.max_num_running_reqs
         return min(self.max_num_scheduled_tokens, left)
 
     def _num_draft_slots(self) -> int:
-        """Return the slots of a request beyond its tokens, each step in flight promised as one
-        token: drafted ones of these steps and the next, and those that the drafter writes ahead."""
+        """Return a request's slots beyond its tokens, where each step in flight counts as one
+        token: the drafted tokens of these steps and the next, and the drafter's lookahead."""
         num_steps = self.vllm_config.max_concurrent_batches
         return num_steps * self.num_spec_tokens + self.num_lookahead_tokens
 
@@ -171,8 +163,8 @@ class MacroserveScheduler(ExactScheduler):
         known = tag.to_request(request.request_id, *sizes, now, adapter)
         refusal = self.policy.add_request(known, now)
         if refusal is not None:
-            # The frontend has checked lengths against the model's, and vLLM the pool against
-            # the longest request, before the engine started.
+            # Not expected: the frontend checks lengths, and vLLM checks at the start that the pool
+            # fits the longest request.
             raise ValueError(f"request {request.request_id}: {refusal}")
         self._push_status(now)
 
@@ -190,7 +182,7 @@ class MacroserveScheduler(ExactScheduler):
         return finished
 
     def _let_go(self) -> None:
-        """Finish the requests that left; one whose blocks are being loaded still has them."""
+        """Finish the requests that left, except those whose blocks are still being loaded."""
         for request_id in [name for name in self._leaving if name not in self.requests]:
             del self._leaving[request_id]
             self.policy.finish(request_id)
@@ -228,22 +220,22 @@ class MacroserveScheduler(ExactScheduler):
         return output
 
     def _begin(self, batch: Batch, num_tokens: int) -> bool:
-        """Report the iteration to the heart before any part of it can take long. Return whether it
-        is the first of its kind."""
+        """Report the iteration to the heart before its first slow part; return whether it is the
+        first of its kind."""
         ids = (*batch.decodes, *(prefill.request_id for prefill in batch.prefills))
         is_first = self._kinds.begin(num_tokens, ids)
         self._beat(batch.predicted_s, is_first)
         return is_first
 
     def _beat(self, predicted_s: float = 0.0, is_first: bool = False) -> None:
-        """Report the steps in flight to the heart, and one that begins."""
+        """Report the steps in flight and the one that begins to the heart."""
         expected_s = sum([step.predicted_s for step in self._steps], predicted_s)
         self._heart.begin(expected_s, is_first or any(step.is_first for step in self._steps))
 
     def _taken(
         self, batch: Batch, beginning: Container[str], output: SchedulerOutput
     ) -> BatchResult:
-        """Return what vLLM took on of the batch.
+        """Return the part of the batch that vLLM scheduled.
 
         beginning: ids of the prefills that did not run before.
         """
@@ -290,7 +282,7 @@ class MacroserveScheduler(ExactScheduler):
         ended = [output for output in made if output.finish_reason is not None]
         for output in ended:
             if output.finish_reason is FinishReason.ERROR and output.request_id in under_grammar:
-                # vLLM samples a token all the same, which the grammar rejects.
+                # vLLM has sampled a token that the grammar rejects.
                 output.finish_reason, output.stop_reason = FinishReason.ABORT, DEAD_END
         finished = [output.request_id for output in ended]
         self._batches.settle(finished, _difference(step.tokens, emitted), now)
@@ -306,14 +298,13 @@ class MacroserveScheduler(ExactScheduler):
         return outputs
 
     def _end(self) -> None:
-        """Report the end of an iteration to the heart."""
         if self._steps:
             self._beat()
         else:
             self._heart.end()
 
     def _under_grammar(self, output: SchedulerOutput) -> set[str]:
-        """Return the ids of a step's requests whose tokens have to follow a grammar."""
+        """Return the ids of a step's requests with a grammar."""
         if not output.has_structured_output_requests:
             return set()
         found = map(self.requests.get, output.num_scheduled_tokens)
@@ -337,7 +328,7 @@ class MacroserveScheduler(ExactScheduler):
                 )
             )
 
-    # -- the outside
+    # -- commands and statuses
 
     def command(self, verb: str, argument: Any) -> Any:
         result = apply_command(self.policy, verb, argument)
@@ -349,8 +340,7 @@ class MacroserveScheduler(ExactScheduler):
 
 
 def _difference(promised: Mapping[str, int], emitted: Mapping[str, int]) -> dict[str, int]:
-    """Return the tokens that came out beyond the promised ones, by request id; negative where fewer
-    did. As a rule there are none."""
+    """Return the emitted tokens minus the promised ones by request id, where they differ."""
     if promised == emitted:
         return {}
     ids = promised.keys() | emitted.keys()
@@ -359,6 +349,6 @@ def _difference(promised: Mapping[str, int], emitted: Mapping[str, int]) -> dict
 
 
 def _yield_to_servers() -> None:
-    """Lower this process's priority on a CPU, where the model computes on the servers' cores."""
+    """Lower this process's priority on a CPU, where the model shares cores with the servers."""
     if current_platform.is_cpu():
         os.nice(ENGINE_NICENESS)

@@ -1,4 +1,4 @@
-"""The served model's shape is read from vLLM's configuration."""
+"""The shapes of the model and the device for the latency model, from vLLM's configuration."""
 
 from vllm.config import VllmConfig
 
@@ -11,14 +11,14 @@ def model_shape(config: VllmConfig) -> ModelShape:
     hf = model.hf_text_config
     parts = hf.to_dict()
     latent = latent_of(parts)
-    # OPT-type models name their feed-forward size differently, and it has no gate.
+    # OPT's feed-forward layers have no gate, and another name for their size.
     gated = hasattr(hf, "intermediate_size")
     return ModelShape(
         num_layers=model.get_total_num_hidden_layers(),
         hidden_size=model.get_hidden_size(),
         num_heads=hf.num_attention_heads,
         num_kv_heads=model.get_total_num_kv_heads(),
-        # vLLM tells the size of a latent vector instead of a head's.
+        # With a latent, vLLM returns its size instead of a head's.
         head_dim=latent.content_dim + latent.position_dim if latent else model.get_head_size(),
         intermediate_size=hf.intermediate_size if gated else hf.ffn_dim,
         vocab_size=model.get_vocab_size(),
@@ -33,11 +33,8 @@ def model_shape(config: VllmConfig) -> ModelShape:
 
 
 def assumed_device() -> DeviceShape:
-    """Return the device that the latency model assumes before it has observed a batch.
-
-    The values are one CPU core's order of magnitude, or an A100's datasheet; the fit replaces them
-    within seconds.
-    """
+    """Return the device that the latency model assumes before the first batch: an A100's datasheet
+    or the order of magnitude of a CPU core. The fit replaces it within seconds."""
     from vllm.platforms import current_platform
 
     if current_platform.is_cuda_alike():

@@ -1,5 +1,4 @@
-"""The tail of stderr tells why an engine's process ended; vLLM tells its parent only that it
-did."""
+"""The tail of stderr, which shows why an engine's process ended; vLLM only reports that it did."""
 
 import os
 import re
@@ -12,8 +11,7 @@ _EXIT_CODE = re.compile(r"'EngineCore\w*': (-?\d+)")
 
 
 class StderrTail:
-    """The tail forwards and keeps the last lines that this process and its children write to
-    stderr.
+    """The last lines of this process's and its children's stderr, which is also forwarded.
 
     Collection ends with ``close``; later output of children is still forwarded.
     """
@@ -31,11 +29,8 @@ class StderrTail:
         os.dup2(self._stderr, 2)
 
     def cause(self, error: Exception) -> str:
-        """Return why the engine's process ended; call it after ``close``.
-
-        error: vLLM's own error.
-        """
-        self._thread.join(1)  # the thread ends with the last process that could write
+        """Return why the engine's process ended, by vLLM's error; call it after ``close``."""
+        self._thread.join(1)  # the thread ends with the last writing process
         code = _EXIT_CODE.search(str(error))
         if code and int(code[1]) < 0:
             return f"the engine's process was killed (signal {-int(code[1])})"

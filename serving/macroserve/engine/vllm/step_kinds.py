@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from vllm.sampling_params import SamplingParams
 
 _DEFAULTS = SamplingParams()
-# They change how a request is sampled, and so the kernels that run.
+# Parameters that select the kernels for sampling.
 _FIELDS = (
     "structured_outputs",
     "logprobs",
@@ -27,13 +27,13 @@ _FIELDS = (
 
 
 class StepKinds:
-    """Kinds of past iterations: sampling parameters used, and sizes by powers of two."""
+    """Kinds of past iterations, by sampling parameters and by size in powers of two."""
 
     def __init__(self) -> None:
         self._known: set[str | int] = set()
         self._running: deque[set[str | int]] = deque()
         self._new: dict[str, set[str]] = {}
-        """Kinds that no request had used before, by the id of the request that does."""
+        """Kinds that are new with a request, by its id."""
 
     def add(self, request_id: str, params: SamplingParams) -> None:
         used = {name for name in _FIELDS if getattr(params, name) != getattr(_DEFAULTS, name)}

@@ -1,8 +1,7 @@
-"""An instance ends a request whose text has met a stop string at an ingress.
+"""The end of a request whose text has met a stop string at an ingress.
 
-An instance has no text: without a message from the ingress such a request looks like one whose
-client has left, which vLLM's metrics do not count. Here it ends like one that met the string in
-vLLM itself.
+Instances do not see text. Without a message from the ingress such a request would look aborted, and
+vLLM's metrics would not count it.
 """
 
 from vllm.v1.engine import EngineCoreOutput, FinishReason
@@ -12,22 +11,21 @@ from vllm.v1.metrics.stats import IterationStats
 
 from macroserve.engine.tokens import Stopped
 
-# ``ServingTokens`` puts it before the name in the request's body.
+# ``ServingTokens`` adds this prefix to the id in the request's body.
 _PREFIX = "generate-tokens-"
 
 
 async def end_stopped(llm: AsyncLLM, stopped: Stopped) -> None:
-    """End a request by the steps of ``OutputProcessor.process_outputs`` at a stop string.
+    """End a request as ``OutputProcessor.process_outputs`` does at a stop string.
 
-    A request that has ended is ignored, so that each is counted once. Nothing is awaited before it
-    is counted.
+    Each is counted once: an ended request is ignored, and nothing is awaited before counting.
     """
     processor: OutputProcessor = llm.output_processor
     ids = list(processor.external_req_ids.get(_PREFIX + stopped.request_id, ()))
     for request_id in ids:
         state: RequestState = processor.request_states[request_id]
         assert state.stats is not None, "statistics are always on"
-        # Tokens generated since then are not part of the answer.
+        # Later tokens are not part of the answer.
         num_tokens = min(state.stats.num_generation_tokens, stopped.num_tokens)
         state.stats.num_generation_tokens = num_tokens
         output = state.make_request_output([], None, FinishReason.STOP, None)

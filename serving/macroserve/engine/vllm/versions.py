@@ -1,7 +1,5 @@
-"""Differences between the supported versions of vLLM.
-
-All other names that the adapter uses are in each of them (``tests/engine/test_vllm_touches.py``).
-"""
+"""Differences between the supported versions of vLLM; all other names that the adapter uses are in
+each of them (``tests/engine/test_vllm_touches.py``)."""
 
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -34,8 +32,7 @@ _REASONING = ("reasoning_ended", "reasoning_parser_kwargs")
 
 
 def not_passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request's arguments of ``AsyncLLM.add_request`` that the token endpoint does not
-    read (0.31)."""
+    """Return arguments of ``AsyncLLM.add_request`` that the token endpoint does not read (0.31)."""
     fields = GenerateRequest.model_fields
     return {name: body[name] for name in _REASONING if name in body and name not in fields}
 
@@ -47,8 +44,8 @@ def wrap_render_timeout(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def open_image(file: BytesIO) -> Image.Image:
-    """Open an image of a format that vLLM allows. 0.31 allows all, some of which Pillow passes to
-    other programs; there, only formats with unambiguous first bytes are allowed."""
+    """Open an image of a format that vLLM allows; with 0.31, which allows all, of one that Pillow
+    recognizes by its first bytes and decodes without other programs."""
     if opened := getattr(vllm_image, "open_image", None):
         return opened(file)
     return Image.open(file, formats=("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"))

@@ -1,19 +1,19 @@
-"""Hidden states beside keys and values in one pool of vLLM's pages (Apt-Serve, sections 3.1, 4.1).
+"""Hidden states and keys and values in one pool of vLLM's pages (Apt-Serve, sections 3.1, 4.1).
 
 A request that keeps hidden states passes through these modules:
 
-- ``worker.py`` checks at the start whether the model supports them (``capability.py``), and tells
-  the scheduler by the cache's specification (``cache_spec.py``) how many hidden states fill a page.
-- Macroserve's scheduler decides the kind of cache of each request; ``HybridBlocks`` allocates pages
-  accordingly, and every batch names its requests that keep hidden states.
-- In each layer a hook hands the input of the attention block to ``layer.py``; ``attention.py``
-  divides the batch (``metadata.py``) and writes the input to the pages. Decodes attend to hidden
-  states on one GPU (``triton_attention.py``), and elsewhere if no rotary embedding rotates keys
-  (``absorbed.py``, weight absorption). For all others keys and values of the earlier tokens are
-  recomputed (``projection.py``), one layer at a time (``scratch_pages.py``), and vLLM's own
-  attention reads them. Their time per token is measured at the start (``calibrate.py``).
+- ``worker.py`` checks at the start whether the model supports them (``capability.py``); the cache's
+  specification (``cache_spec.py``) has the number of hidden states per page.
+- Macroserve's scheduler decides each request's kind of cache, and every batch lists its requests
+  that keep hidden states. ``HybridBlocks`` allocates pages accordingly.
+- In each layer a hook passes the input of the attention block to ``layer.py``; ``attention.py``
+  splits the batch (``metadata.py``) and writes the input to the pages. Decodes attend to hidden
+  states on one GPU (``triton_attention.py``), and elsewhere without a rotary embedding
+  (``absorbed.py``, weight absorption). Otherwise the keys and values of earlier tokens are
+  recomputed (``projection.py``), one layer at a time (``scratch_pages.py``), for vLLM's attention.
+  The time of that per token is measured at the start (``calibrate.py``).
 """
 
 HIDDEN_REQUESTS = "macroserve_hidden"
-"""Attribute added to vLLM's ``SchedulerOutput``: a frozenset of the ids of the requests in the
-batch that keep hidden states."""
+"""Attribute of vLLM's ``SchedulerOutput``: frozenset of the ids of requests that keep hidden
+states."""

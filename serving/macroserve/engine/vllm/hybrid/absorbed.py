@@ -1,7 +1,7 @@
-"""Weight absorption lets decode attention read hidden states directly, by plain matrix products.
+"""Decode attention on hidden states by weight absorption, in plain matrix products.
 
 A score is ``q (W_k x) = (q W_k) x`` and a head's output ``sum p (W_v x) = W_v sum p x``: without a
-rotary embedding in between, each needs one projection per step and not one per token (``kernels``).
+rotary embedding, each needs one projection per step instead of one per token (``kernels``).
 """
 
 import torch
@@ -17,11 +17,11 @@ from macroserve.engine.vllm.hybrid.projection import KvProjection
 
 
 class AbsorbedAttention:
-    """The attention of one layer reads hidden states.
+    """Attention of one layer on hidden states.
 
-    Under tensor parallelism each rank has a part of every hidden state, computes its scores for the
-    heads of all ranks, and mixes it for them. The ranks exchange a score per head and token; whole
-    hidden states would be a hundred times as much.
+    Under tensor parallelism each rank has a part of every hidden state, for which it computes the
+    scores and weighted sums of all ranks' heads. The ranks exchange a score per head and token,
+    about a hundredth of the hidden states.
     """
 
     def __init__(self, project: KvProjection, scale: float) -> None:
@@ -51,7 +51,7 @@ class AbsorbedAttention:
     def _absorb(self, query: torch.Tensor) -> torch.Tensor:
         """Return queries on hidden states, [num_requests, heads of all ranks, hidden_size / ranks].
 
-        The keys' bias adds the same to all scores of a head, which its softmax cancels.
+        The softmax cancels the keys' bias, which adds the same to all scores of a head.
         """
         groups = query.unflatten(1, (self._project.key.shape[0], -1))
         absorbed = torch.einsum("rkgd,kdh->rkgh", groups, self._project.key).flatten(1, 2)
@@ -64,8 +64,8 @@ class AbsorbedAttention:
     def _values(self, mixed: torch.Tensor) -> torch.Tensor:
         """Return the outputs of the heads, [num_requests, num_heads, head_size].
 
-        mixed: [num_requests, heads of all ranks, hidden_size / ranks]. A head's weights add up to
-            one, so the values' bias is added once.
+        mixed: [num_requests, heads of all ranks, hidden_size / ranks]. A head's weights sum to one,
+            so the values' bias is added once.
         """
         if self._num_ranks > 1:
             mixed = tensor_model_parallel_all_gather(mixed, dim=-1)

@@ -1,7 +1,7 @@
-"""vLLM's own attention serves batches in which some requests keep hidden states.
+"""vLLM's attention for batches in which some requests keep hidden states.
 
-Their keys and values are recomputed in every layer and step, in pages that last for one layer; then
-the same attention reads those. The batch's other requests are unaffected.
+Their keys and values are recomputed in every layer and step, in pages that are reused by the next
+layer, from which vLLM's attention reads them. Other requests are unaffected.
 """
 
 from collections.abc import Callable
@@ -31,20 +31,20 @@ from macroserve.engine.vllm.hybrid.scratch_pages import Scratch
 
 @dataclass(frozen=True, slots=True)
 class HybridMetadata:
-    """The metadata divides a batch by its caches, for one layer after another."""
+    """The parts of a batch by kind of cache."""
 
     scratch: Scratch
     """Pages for recomputed keys and values."""
     kv: Part | None = None
     """Requests with keys and values."""
     rebuilt: tuple[RebuiltPart, ...] = ()
-    """Requests whose keys and values are recomputed, in shares that fit the scratch pages."""
+    """Requests whose keys and values are recomputed, in groups that fit the scratch pages."""
     direct: DirectPart | None = None
     """Requests whose hidden states attention reads directly."""
 
 
 class _Builder:
-    """The builder wraps a backend's own builder of metadata."""
+    """Mixin for a backend's builder of metadata."""
 
     def __init__(self, spec: Any, layer_names: list[str], vllm_config: Any, device: Any) -> None:
         super().__init__(spec, layer_names, vllm_config, device)  # type: ignore[call-arg]
@@ -60,9 +60,9 @@ class _Builder:
         common_attn_metadata: CommonAttentionMetadata,
         fast_build: bool = False,
     ) -> HybridMetadata:
-        common = common_attn_metadata  # vLLM 0.31 gives it by its name
+        common = common_attn_metadata  # a keyword argument in vLLM 0.31
         build = super().build  # type: ignore[misc]
-        # What divides the batch is known to the host, and a GPU is never waited for.
+        # The batch is split by data on the host, without waiting for the GPU.
         is_hidden = self._requests.rows(common.num_reqs)
         if not is_hidden.any():
             everything = slice(0, common.num_actual_tokens)
@@ -94,16 +94,14 @@ class _Builder:
 
 
 class _Impl:
-    """The implementation wraps a backend's own attention."""
+    """Mixin for a backend's attention. ``HybridWorker`` sets the attributes."""
 
     hidden: HiddenLayer
-    """The layer's hidden states, set after the model is loaded."""
     requests: HiddenRequests
-    """The requests that keep hidden states, set after the model is loaded."""
     scratch: Scratch
-    """Pages for recomputed keys and values, set before the pool is allocated."""
+    """Pages for recomputed keys and values."""
     has_gpu_layout: bool
-    """The fused kernel can write the backend's pages, which are laid out as on GPUs."""
+    """Whether pages have the layout of GPUs, which the fused kernel writes."""
 
     def forward(
         self,
@@ -116,7 +114,7 @@ class _Impl:
         output: torch.Tensor,
         **scales: Any,
     ) -> torch.Tensor:
-        """Attend like vLLM's: query, key, value and output are [num_tokens, heads, head_size]."""
+        """Attend as in vLLM: query, key, value and output are [num_tokens, heads, head_size]."""
         keep, attend = super().do_kv_cache_update, super().forward  # type: ignore[misc]
         if attn_metadata is None:
             return attend(layer, query, key, value, kv_cache, None, output, **scales)
@@ -133,7 +131,7 @@ class _Impl:
         for part in attn_metadata.rebuilt:
             scratch = attn_metadata.scratch.pages(kv_cache)
             before = part.context.before
-            if len(before.slots):  # new prompts have none, which not every gather accepts
+            if len(before.slots):  # none for new prompts, which not every gather accepts
                 self.rebuild(layer, kv_cache, before, scratch)
             serve(part, scratch)
             self.hidden.write(kv_cache, self.hidden.x[part.tokens], part.context.written)
@@ -157,8 +155,8 @@ class _Impl:
 
 @cache
 def hybrid(backend: type[AttentionBackend]) -> type[AttentionBackend]:
-    """Return the backend extended to batches of both kinds. Raises ValueError for an unsupported
-    one."""
+    """Return the backend extended to batches with both kinds of cache. Raises ValueError for an
+    unsupported backend."""
     if backend.get_name() not in BACKENDS:
         raise ValueError(
             f"the hybrid cache does not support the attention backend {backend.get_name()}"

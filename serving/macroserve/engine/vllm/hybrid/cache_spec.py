@@ -1,5 +1,4 @@
-"""A page holds keys and values or hidden states, and each request gets as many pages as it
-needs."""
+"""Specification and allocation of pages with keys and values or hidden states."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
@@ -14,7 +13,7 @@ from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 @dataclass(frozen=True, kw_only=True)
 class HybridSpec(FullAttentionSpec):
-    """The specification adds hidden states to vLLM's full-attention cache."""
+    """vLLM's specification of full attention, with hidden states."""
 
     hidden_size: int = 0
     """Elements of a token's hidden state that one rank keeps; 0 means all."""
@@ -30,10 +29,8 @@ class HybridSpec(FullAttentionSpec):
         return self.block_size * kv_size // self.hidden_size
 
     def max_num_blocks_per_req(self, vllm_config: VllmConfig, max_len: int) -> int:
-        """Return the most pages of a request with either cache.
-
-        If several heads share keys and values (GQA), hidden states may take more.
-        """
+        """Return the maximum pages of a request with either cache; with GQA, hidden states may need
+        more than keys and values."""
         return cdiv(max_len, min(self.block_size, self.hidden_states_per_block))
 
     @classmethod
@@ -42,11 +39,8 @@ class HybridSpec(FullAttentionSpec):
 
 
 class HybridBlocks(FullAttentionManager):
-    """The manager converts a request's tokens into the tokens that as many pages hold as keys and
-    values.
-
-    A request has one kind of cache from its first page until its last is freed.
-    """
+    """vLLM's manager of pages. A request with hidden states counts as the number of tokens whose
+    keys and values need as many pages; it keeps its kind of cache until its pages are freed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -54,7 +48,7 @@ class HybridBlocks(FullAttentionManager):
         self._hidden: set[str] = set()
 
     def set_hidden(self, request_id: str, hidden: bool) -> None:
-        """Set a request's kind of cache. Raises ValueError if it holds pages of the other kind."""
+        """Set a request's kind of cache. Raises ValueError if it has pages of the other kind."""
         if hidden == self.is_hidden(request_id):
             return
         if self.req_to_blocks.get(request_id):

@@ -1,7 +1,5 @@
-"""A calibration measures Apt-Serve's rho (equation 6) on the layers of an idle engine.
-
-Rho is the time by which a token cached as hidden state makes a decode batch longer.
-"""
+"""Measurement of Apt-Serve's rho (equation 6) on the layers of an idle engine: the additional time
+of a decode batch per token cached as a hidden state."""
 
 from collections.abc import Sequence
 from time import perf_counter
@@ -15,22 +13,20 @@ from macroserve.kernels.decodes import Decodes
 
 NUM_REQUESTS = 16
 REQUEST_TOKENS = {"cpu": (32, 128), "cuda": (64, 4096)}
-"""Tokens of each request in the two batches that are timed, by type of device. On a GPU the larger
-batch takes several times as long as its launches."""
+"""Tokens of each request in the two timed batches, by type of device. On a GPU the larger batch
+takes several times as long as its launches."""
 NUM_TRIALS = 20
-"""Number of trials, of which the shortest counts: other work on the machine only makes a trial
-longer, tenfold at times, and then the engine would hardly ever use hidden states."""
+"""The shortest trial counts: other work on the machine makes some ten times as long, and with such
+a rho the engine would hardly ever use hidden states."""
 
 
 def measure_rho(layers: Sequence[Any], scratch: Scratch, max_model_len: int) -> float:
-    """Return rho in seconds per token: the slope between two batches, which leaves out what every
-    batch takes, like the launches of kernels.
+    """Return rho in seconds per token: the slope between two batches, which excludes constant times
+    like kernel launches. The time of attention to keys and values of the same tokens is not
+    subtracted.
 
-    layers: vLLM's attention layers; their pages are read whatever they contain.
-    scratch: pages for recomputed keys and values.
-    max_model_len: tokens of the longest request; a rotary embedding has no positions beyond it.
-
-    The time that attention to keys and values of the same tokens would take is not subtracted.
+    layers: vLLM's attention layers, with pages of any content.
+    max_model_len: tokens of the longest request, the positions of a rotary embedding.
     """
     small, large = REQUEST_TOKENS[layers[0].kv_cache.device.type]
     large = min(large, max_model_len)
@@ -40,7 +36,7 @@ def measure_rho(layers: Sequence[Any], scratch: Scratch, max_model_len: int) -> 
 
 
 def _shortest_s(layers: Sequence[Any], request_tokens: int, scratch: Scratch) -> float:
-    """Return the seconds that all layers take at least for a batch of hidden states."""
+    """Return the shortest time of all layers for a batch of hidden states, seconds."""
     cache = layers[0].kv_cache
     tokens = torch.arange(NUM_REQUESTS * request_tokens, device=cache.device)
     query, context = _query(layers[0]), _context(layers[0], request_tokens)
@@ -67,7 +63,7 @@ def _shortest_s(layers: Sequence[Any], request_tokens: int, scratch: Scratch) ->
 
 
 def _slots(layer: Any) -> int:
-    """Return the number of hidden states that the pool holds."""
+    """Return the number of hidden states in the pool."""
     num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
     return num_pages * capacity
 
@@ -78,7 +74,7 @@ def _query(layer: Any) -> torch.Tensor:
 
 
 def _context(layer: Any, request_tokens: int) -> DirectContext:
-    """Return a context of requests in the pool's first pages, which repeat if they are too few."""
+    """Return a context of requests in the pool's first pages, reused if they are too few."""
     num_pages, capacity, _ = layer.impl.hidden.pages(layer.kv_cache).shape
     device = layer.kv_cache.device
     pages_each = -(-request_tokens // capacity)

@@ -1,4 +1,4 @@
-"""vLLM tells of a model and its engine whether they can keep hidden states."""
+"""Whether a model and its engine, by vLLM's configuration, can keep hidden states."""
 
 from torch import nn
 from vllm.config import VllmConfig
@@ -23,11 +23,8 @@ def find(config: VllmConfig) -> HybridCacheFit | str:
 
 
 def share(config: VllmConfig) -> float:
-    """Return the memory of a token's hidden state relative to that of its keys and values, on one
-    rank.
-
-    Each rank keeps its part of both (Apt-Serve, section 3.1, has it for one device).
-    """
+    """Return the size of a token's hidden state relative to its keys and values, on one rank, which
+    has its part of both (Apt-Serve, section 3.1, for one device)."""
     model, parallel = config.model_config, config.parallel_config
     kv_size = 2 * model.get_num_kv_heads(parallel) * model.get_head_size()
     return model.get_hidden_size() / parallel.tensor_parallel_size / kv_size

@@ -1,4 +1,4 @@
-"""A layer keeps hidden states on one rank."""
+"""The hidden states of one layer on one rank."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from macroserve.engine.vllm.hybrid.projection import KvProjection
 from macroserve.kernels.pool import hidden_view
 
 Direct = Callable[[torch.Tensor, torch.Tensor, DirectContext], torch.Tensor]
-"""Attention that reads hidden states, called like ``AbsorbedAttention``."""
+"""Attention on hidden states, called like ``AbsorbedAttention``."""
 
 Rebuild = Callable[[torch.Tensor, Rebuilt, torch.Tensor, torch.Tensor], None]
 """Function that recomputes keys and values from hidden states, [num_pages, capacity, hidden_size],
@@ -33,18 +33,16 @@ def has_kernels(weight: torch.Tensor) -> bool:
 
 
 class HiddenLayer:
-    """The layer writes and reads hidden states of one attention block.
+    """Reads and writes of the hidden states of one attention block.
 
-    Under tensor parallelism every rank keeps its share of each hidden state, so that the relative
-    saving is the same as on one device; it gathers the other shares when keys and values are
-    recomputed.
+    Under tensor parallelism every rank keeps its part of each hidden state, which saves the same
+    share of memory as on one device, and gathers the other parts to recompute keys and values.
 
     Attributes:
         x: last input of the attention block, [num_tokens, hidden_size].
-        direct: decode attention that reads hidden states, or None if keys and values have to be
-            recomputed first.
-        fused: recomputes keys and values by one kernel, also where ranks share hidden states; None
-            without kernels that know the rotary embedding.
+        direct: decode attention on hidden states; None if keys and values must be recomputed.
+        fused: recomputes keys and values by one kernel; None without kernels that support the
+            rotary embedding.
     """
 
     def __init__(self, block: Any, num_kv_heads: int, head_size: int) -> None:
@@ -87,10 +85,8 @@ class HiddenLayer:
         self.fused(states, tokens, keys, values)
 
     def pages(self, cache: torch.Tensor) -> torch.Tensor:
-        """Return the cache as [num_pages, hidden_states_per_block, hidden_size / ranks].
-
-        A page's elements are contiguous, in whatever order keys and values have in it.
-        """
+        """Return the cache as [num_pages, hidden_states_per_block, hidden_size / ranks]; a page's
+        elements are contiguous in every layout of keys and values."""
         page = (cache.shape[0], cache[0].numel())
         return hidden_view(cache.as_strided(page, (cache.stride(0), 1)), self._share)
 

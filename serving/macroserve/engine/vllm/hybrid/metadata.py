@@ -1,4 +1,4 @@
-"""The metadata divides a batch by its requests' caches, in the terms of vLLM's attention."""
+"""The parts of a batch by kind of cache, as metadata of vLLM's attention."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,19 +11,19 @@ from macroserve.kernels.decodes import Decodes
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a batch has requests with one kind of cache."""
+    """Requests of a batch with one kind of cache."""
 
     tokens: torch.Tensor | slice
-    """Indices of the part's tokens in the batch, in the batch's order."""
+    """Indices of their tokens in the batch, in order."""
     metadata: Any
-    """vLLM's attention metadata of the part alone."""
+    """vLLM's attention metadata of these requests."""
     slots: torch.Tensor
-    """Slots of the keys and values of the part's tokens."""
+    """Slots of their keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The keys and values of these tokens are recomputed; each tensor is [num_tokens], int64."""
+    """Tokens whose keys and values are recomputed; each tensor is [num_tokens], int64."""
 
     read: torch.Tensor
     """Slots of the hidden states."""
@@ -35,7 +35,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltContext:
-    """The context locates tokens with hidden states, and their keys and values during one layer."""
+    """Slots of hidden states, and of their recomputed keys and values."""
 
     written: torch.Tensor
     """Slots of the hidden states of this step's tokens."""
@@ -49,14 +49,14 @@ class RebuiltContext:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltPart(Part):
-    """The part's keys and values are recomputed into slots that last for one layer."""
+    """Requests whose keys and values are recomputed for each layer."""
 
     context: RebuiltContext
 
 
 @dataclass(frozen=True, slots=True)
 class DirectContext:
-    """The context locates the hidden states of requests that decode one token each."""
+    """Slots of the hidden states of requests that decode one token each."""
 
     lens: list[int]
     """Tokens of each request, this step's included."""
@@ -65,28 +65,26 @@ class DirectContext:
     written: torch.Tensor
     """Slot of each request's last token."""
     decodes: Decodes
-    """The same in the form that the Triton kernels take, with all rows."""
+    """The same in the form of the Triton kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectPart:
-    """Attention reads the hidden states of the part's requests directly; each decodes one token."""
+    """Decoding requests whose hidden states attention reads directly."""
 
     tokens: torch.Tensor
-    """Indices of the part's tokens in the batch."""
+    """Indices of their tokens in the batch."""
     context: DirectContext
 
 
 def query_lens_of(common: CommonAttentionMetadata) -> torch.Tensor:
-    """Return each request's tokens of this step, [num_requests] on the host."""
+    """Return each request's number of tokens in this step, [num_requests] on the host."""
     return common.query_start_loc_cpu.diff()
 
 
 def seq_lens_of(common: CommonAttentionMetadata) -> torch.Tensor:
-    """Return each request's tokens with this step's, [num_requests] on the host.
-
-    vLLM's upper bound is exact without speculative decoding, which the hybrid cache excludes.
-    """
+    """Return each request's length after this step, [num_requests] on the host. vLLM's upper bound
+    is exact without speculative decoding, which the hybrid cache excludes."""
     assert common.seq_lens_cpu_upper_bound is not None
     return common.seq_lens_cpu_upper_bound
 
@@ -94,10 +92,10 @@ def seq_lens_of(common: CommonAttentionMetadata) -> torch.Tensor:
 def part_of(
     common: CommonAttentionMetadata, rows: torch.Tensor
 ) -> tuple[torch.Tensor, CommonAttentionMetadata]:
-    """Return the indices of some requests' tokens in the batch, [num_tokens], and the metadata as
-    if the batch had no others.
+    """Return the indices in the batch of some requests' tokens, [num_tokens], and the metadata of
+    these requests alone.
 
-    rows: [num_requests] on the host, int64.
+    rows: the requests, [num_requests] on the host, int64.
     """
     query_lens, seq_lens = query_lens_of(common)[rows], seq_lens_of(common)[rows]
     starts = common.query_start_loc_cpu[rows].long()
@@ -131,10 +129,9 @@ def part_of(
 def rebuilt_context(
     common: CommonAttentionMetadata, hidden_states_per_block: int, block_size: int
 ) -> RebuiltContext:
-    """Return where to read hidden states and where to write the keys and values recomputed from
-    them.
+    """Return the slots for requests whose keys and values are recomputed from hidden states.
 
-    common: metadata of requests that keep hidden states.
+    common: metadata of these requests.
     block_size: tokens of keys and values per page.
     """
     lens, device = seq_lens_of(common).long(), common.seq_lens.device
@@ -158,8 +155,7 @@ def rebuilt_context(
 
 
 def direct_context(common: CommonAttentionMetadata, hidden_states_per_block: int) -> DirectContext:
-    """Return where to read the hidden states of ``common``, whose requests decode one token
-    each."""
+    """Return the slots of the hidden states of requests that decode one token each."""
     lens, device = seq_lens_of(common).long(), common.seq_lens.device
     slots = _slots(common, *_places(lens), hidden_states_per_block)
     return DirectContext(
@@ -176,10 +172,8 @@ def direct_context(common: CommonAttentionMetadata, hidden_states_per_block: int
 
 
 def _places(lens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each token's request and its position there, each [num_tokens] on the host, int64.
-
-    The tokens are in order of their requests, which have ``lens``.
-    """
+    """Return the request and the position of each token of requests with ``lens``, in order, each
+    [num_tokens] on the host, int64."""
     return torch.repeat_interleave(torch.arange(len(lens)), lens), _offsets(lens)
 
 
@@ -197,13 +191,13 @@ def _slots(
 
 
 def _offsets(lens: torch.Tensor) -> torch.Tensor:
-    """Return 0 to each length, one after another."""
+    """Return ``range(length)`` for each length, concatenated."""
     ends = lens.cumsum(0)
     return torch.arange(int(ends[-1])) - torch.repeat_interleave(ends - lens, lens)
 
 
 def _sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return the host's values on the device, without waiting for it."""
+    """Copy values from the host to the device without waiting."""
     if device.type == "cuda":
         values = values.pin_memory()
     return values.to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""A projection computes keys and values alone from hidden states, for one attention block."""
+"""The projection of hidden states to keys and values of one attention block."""
 
 from typing import Any
 
@@ -6,10 +6,9 @@ import torch
 
 
 class KvProjection:
-    """The projection uses the weights of an attention block, for one rank's heads.
+    """The projection by an attention block's weights, for one rank's heads.
 
-    block: a module whose ``qkv_proj`` computes queries, keys and values, and whose ``rotary_emb``,
-        if it has one, rotates queries and keys by their positions.
+    block: a module with ``qkv_proj``, for queries, keys and values, and maybe ``rotary_emb``.
 
     Attributes:
         key, value: weights, [num_kv_heads, head_size, hidden_size].
@@ -47,10 +46,7 @@ class KvProjection:
 
 
 def _unpacked(qkv: Any) -> torch.Tensor:
-    """Return the weight, [out, in].
-
-    On a CPU vLLM packs weights for its matrix product and drops the originals. Their product with
-    the identity is the transposed weight, to the bit.
-    """
+    """Return the weight, [out, in], of which vLLM keeps only a packed form on a CPU: the product
+    with the identity is exactly its transpose."""
     identity = torch.eye(qkv.input_size_per_partition, dtype=qkv.weight.dtype)
     return qkv.quant_method.apply(qkv, identity, None).t().contiguous()

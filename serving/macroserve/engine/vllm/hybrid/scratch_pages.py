@@ -1,4 +1,4 @@
-"""Memory for keys and values that last for one layer, shared by all layers."""
+"""Memory for recomputed keys and values, shared by all layers."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ import torch
 from vllm.utils.math_utils import cdiv
 
 MIN_TOKENS = 8192
-"""Tokens recomputed at once if requests are short: products of this size fill any device, and more
-would need more memory beside the pool."""
+"""Tokens recomputed at once for short requests: enough to occupy any device; more would take memory
+from the pool."""
 
 
 class Scratch:
-    """The scratch memory has pages for the longest request; larger batches are served in turn."""
+    """Pages for at least the longest request; larger batches are processed in groups."""
 
     def __init__(self, max_model_len: int, block_size: int) -> None:
         self.num_pages = cdiv(max(MIN_TOKENS, max_model_len), block_size)
@@ -23,11 +23,8 @@ class Scratch:
         return self.num_pages * self._block_size
 
     def pages(self, like: torch.Tensor) -> torch.Tensor:
-        """Return the pages, with the layout of ``like``.
-
-        They are initialized, since attention reads whole pages and masks unused entries, which must
-        be numbers.
-        """
+        """Return the pages, with the layout of ``like``. They are initialized, as attention reads
+        whole pages and the entries that it masks must not be NaN."""
         if self._pages is None:
             self._pages = torch.empty_strided(
                 (self.num_pages, *like.shape[1:]),
@@ -38,10 +35,7 @@ class Scratch:
         return self._pages
 
     def in_turn(self, rows: torch.Tensor, seq_lens: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Yield the requests ``rows`` in shares that fit.
-
-        seq_lens: tokens of each request.
-        """
+        """Yield the requests ``rows``, with lengths ``seq_lens``, in groups that fit."""
         begin = num_pages = 0
         for index, seq_len in enumerate(seq_lens.tolist()):
             needed = cdiv(seq_len, self._block_size)

@@ -1,4 +1,4 @@
-"""Macroserve's Triton kernels run decode attention on hidden states."""
+"""Decode attention on hidden states by Macroserve's Triton kernels."""
 
 from typing import Any
 
@@ -12,11 +12,8 @@ from macroserve.kernels.attend_hidden import attend_hidden
 
 
 def knows(rotary: Any) -> bool:
-    """Return whether the kernels support the rotary embedding, or there is none.
-
-    They rotate whole heads whose halves are paired, by vLLM's table of cosines and sines and
-    nothing else.
-    """
+    """Return whether the kernels support the rotary embedding, or None: they only rotate whole
+    heads whose halves are paired, by vLLM's table of cosines and sines."""
     if rotary is None:
         return True
     plain, kind = RotaryEmbedding, type(rotary)
@@ -30,7 +27,7 @@ def knows(rotary: Any) -> bool:
 
 
 def of_kernels(project: KvProjection) -> kernels.KvProjection:
-    """Return the projection in the form that the kernels take; ``knows`` its rotary embedding."""
+    """Return the projection in the form of the kernels."""
     value_bias, key_bias = project.value_bias, project.key_bias
     return kernels.KvProjection(
         project.key.flatten(0, 1),
@@ -43,12 +40,11 @@ def of_kernels(project: KvProjection) -> kernels.KvProjection:
 
 
 class TritonAttention:
-    """The attention of one layer, with all heads on one device, reads hidden states.
+    """Attention of one layer on hidden states, with all heads on one device.
 
-    With a rotary embedding, keys are computed in registers, a tile at a time; without one, no keys
-    are computed.
+    With a rotary embedding, keys are computed tile by tile in registers, without one not at all.
 
-    project: its rotary embedding is one that ``knows`` accepts.
+    project: must have a rotary embedding that ``knows`` accepts.
     """
 
     def __init__(self, project: KvProjection, scale: float) -> None:

@@ -1,4 +1,4 @@
-"""The worker extends vLLM's own by the ids of the requests that keep hidden states."""
+"""vLLM's worker, extended by hidden states."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ else:
 
 
 REBUILT_PAGES = 4
-"""Memory that one layer's recomputed keys and values take, relative to the scratch pages that keep
-them: the pages, and as much each for the hidden states, their product, and its parts."""
+"""Memory for recomputing one layer's keys and values, in units of the scratch pages: the pages, the
+hidden states, their product, and its parts."""
 
 
 class HybridWorker(Worker):  # type: ignore[misc]
@@ -45,7 +45,7 @@ class HybridWorker(Worker):  # type: ignore[misc]
             self._install(block.attn, HiddenLayer(block, block.attn.num_kv_heads, block.head_dim))
 
     def _install(self, attention: Any, hidden: HiddenLayer) -> None:
-        """Replace the backend by one class for all layers, as vLLM groups layers by it."""
+        """Replace the backend by one class for all layers, by which vLLM groups them."""
         attention.attn_backend = hybrid(attention.attn_backend)
         implementation = attention.attn_backend.get_impl_cls()
         state = vars(attention.impl) | {"hidden": hidden, "requests": self._requests}
@@ -67,16 +67,16 @@ class HybridWorker(Worker):  # type: ignore[misc]
         return specs
 
     def determine_available_memory(self) -> int:
-        """Return the bytes for the pool. Where vLLM finds them, the memory in which keys and values
-        are recomputed is taken off first."""
+        """Return the bytes for the pool. Unless they are configured, the memory for recomputing
+        keys and values is subtracted."""
         available = super().determine_available_memory()
         if self.cache_config.kv_cache_memory_bytes:
             return available
         return available - REBUILT_PAGES * self._scratch.num_pages * self._page_bytes
 
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
-        """Allocate the pool, and beside it the pages for recomputed keys and values: a device that
-        is too small is noticed at the start."""
+        """Allocate the pool and the scratch pages, so that a device that is too small fails at the
+        start."""
         super().initialize_from_config(kv_cache_config)
         self._scratch.pages(self._layers[0].kv_cache)
 
