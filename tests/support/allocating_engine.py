@@ -7,10 +7,10 @@ from macroserve.core.request import Request
 
 
 class AllocatingEngine:
-    """An engine allocates what a batch needs as it takes it on, while others are in flight.
+    """An engine that allocates a batch's blocks when it starts it, while others are in flight.
 
     Attributes:
-        computing: Tokens that each batch in flight computes, by request.
+        computing: tokens of each batch in flight, by request.
     """
 
     def __init__(self, scheduler, pool, ahead):
@@ -83,7 +83,7 @@ class AllocatingEngine:
         self.pool.compute(name, self.computed[name])
 
     def num_in_flight(self, name):
-        """Return the tokens of a request that the batches in flight compute."""
+        """Return the tokens in flight of a request."""
         return sum([tokens.get(name, 0) for tokens in self.computing])
 
     def settle(self):

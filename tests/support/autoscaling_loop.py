@@ -26,7 +26,7 @@ def signals(enough=4, survivors=None, *, ready=4, **fields):
 
 
 def spare(survivors, **fields):
-    """Return signals under which the present instances are enough, and fewer would be as well."""
+    """Return signals under which fewer instances would also be enough."""
     return lambda target: signals(target, min(survivors, target), ready=target, **fields)
 
 
@@ -37,7 +37,7 @@ def first(given, *, target=4, limits=LIMITS, changes=(), now=10_000.0):
 
 
 class Loop:
-    """The loop decides every few seconds and records all ``targets`` with their times."""
+    """A decision every few seconds, with a record of all ``targets`` and their times."""
 
     def __init__(self, target=4, limits=LIMITS, changes=(), now=10_000.0):
         self.limits = limits
@@ -65,5 +65,5 @@ class Loop:
         return self.scaling.target
 
     def restart(self):
-        """Restart from the parts of the state that the status holds."""
+        """Restart from the state in the status."""
         self.scaling = resume(self.scaling.target, self.scaling.changes, self.now)

@@ -1,4 +1,4 @@
-"""An executor runs the batches of an instance scheduler on a clock of its own."""
+"""Executors of an instance scheduler's batches, with a separate clock."""
 
 from collections import deque
 from dataclasses import replace
@@ -16,15 +16,14 @@ def tokens_of(batch, result):
 
 
 class Executor:
-    """The executor runs a scheduler's batches on its own clock and checks each against the
-    contract.
+    """An executor that checks each batch against the scheduler's contract.
 
-    Every request that was added must end once: finished, handed back, or finished from outside.
+    Every request must end once: finished, handed back, or finished from outside.
 
     lengths: tokens of each response.
-    shortfalls: for each coming iteration, the tokens by which prefills fall short, and whether the
-        decodes are skipped; then everything runs.
-    names_every: batches of which one names each decode's token, where the others give them at once.
+    shortfalls: for each of the next iterations, the tokens by which prefills fall short, and
+        whether decodes are skipped; later ones run completely.
+    names_every: every ``names_every``-th batch reports the decoded tokens by request.
     """
 
     def __init__(self, scheduler, lengths, *, slowdown=1.0, shortfalls=(), names_every=3):
@@ -69,12 +68,12 @@ class Executor:
 
     @property
     def could_run(self):
-        """The requests for which a batch may be decided."""
+        """Requests that the next batch may contain."""
         return self.alive
 
     def to_prefill(self, request_id):
-        """Return the tokens missing before the next one comes out; emitted ones are recomputed,
-        too."""
+        """Return the tokens to compute before the next one is emitted, earlier emitted ones
+        included."""
         known = self.requests[request_id].num_prompt_tokens + self.emitted[request_id]
         return known - self.computed[request_id]
 
@@ -106,7 +105,7 @@ class Executor:
         self.scheduler.update(batch, replace(result, finished=finished), self.now)
 
     def take(self, batch, missing, skip_decodes):
-        """Compute a batch, and return what comes out of it, by request id."""
+        """Compute a batch; return the emitted tokens by request id."""
         prefilled, emitted = {}, {}
         for prefill in reversed(batch.prefills):
             cut = min(missing, prefill.num_tokens)
@@ -129,7 +128,7 @@ class Executor:
         return BatchResult(elapsed_s, prefilled, emitted, decoded=1)
 
     def come_out(self, tokens):
-        """Let readers see tokens; return the requests that end by them."""
+        """Emit tokens; return the requests that end with them."""
         finished = []
         for request_id, num_tokens in tokens.items():
             if not num_tokens or request_id in self.ended:
@@ -196,11 +195,10 @@ class Executor:
 
 
 class AheadExecutor(Executor):
-    """The executor takes on each batch while up to ``ahead`` others are in flight, as vLLM's
-    asynchronous scheduler does.
+    """An executor with up to ``ahead`` batches in flight, like vLLM's asynchronous scheduler.
 
-    A request that ends may be in later batches already; what they make of it is dropped. Tokens in
-    flight of a request that is preempted still come out, and it is not begun again before.
+    A request that ends may be in later batches, whose tokens for it are dropped. A preempted
+    request's tokens in flight are still emitted, before it resumes.
     """
 
     def __init__(self, *args, ahead=1, **kwargs):
@@ -211,12 +209,12 @@ class AheadExecutor(Executor):
 
     @property
     def in_flight(self):
-        """The requests whose tokens are in flight."""
+        """Requests with tokens in flight."""
         return {i for _, _, tokens in self.flights for i, num in tokens.items() if num}
 
     @property
     def could_run(self):
-        # What is in flight may hold the last seat or block.
+        # Requests in flight may have the last seat or block.
         return [] if self.flights else self.alive
 
     def run(self, batch, missing, skip_decodes):
@@ -251,10 +249,10 @@ class AheadExecutor(Executor):
 
 
 class PipelineExecutor(AheadExecutor):
-    """The executor runs micro-batches, each of which passes all stages of a pipeline.
+    """An executor of micro-batches in a pipeline.
 
-    stages: stages of the pipeline, as many as micro-batches are under way.
-    is_async: whether one more is decided while all stages are filled.
+    stages: stages of the pipeline, each with a micro-batch.
+    is_async: whether a further micro-batch is scheduled while all stages are occupied.
     """
 
     def __init__(self, scheduler, lengths, *, stages, is_async=False, **kwargs):

@@ -1,4 +1,4 @@
-"""Certificates of the parts of a deployment, in folders as pods have them."""
+"""Certificates of a deployment's components, in folders as mounted in pods."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

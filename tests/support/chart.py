@@ -74,7 +74,7 @@ def schema() -> Object:
 
 
 def value_paths() -> list[str]:
-    """Return the paths of all values, such as ``operator.image.tag``. A map that users fill is one
+    """Return the paths of all values, such as ``operator.image.tag``; a map for users' keys is one
     value."""
     return list(_value_paths(chart().values, schema(), ""))
 

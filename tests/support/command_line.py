@@ -1,4 +1,4 @@
-"""Commands as a shell and a person call them."""
+"""Calls of commands, and completions of a shell."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ done
 
 
 def completions(lines: list[str]) -> dict[str, str]:
-    """Return what bash offers for the last word of each line, whose words are split by commas."""
+    """Return bash's completions of the last word of each line, joined by commas."""
     folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     command = ["bash", "--norc", "-ec", _COMPLETE, "bash", *lines]

@@ -1,9 +1,10 @@
-"""Compiles every kernel for a GPU that need not be there, and tells what of it each one takes.
+"""Compile every kernel for a GPU, which need not exist, and print its bytes of shared memory as
+JSON.
 
     python compile_kernels.py COMPUTE_CAPABILITY STAGES
 
-Prints, as JSON, the bytes of shared memory by kernel. A process of its own: Triton decides when it
-is imported whether it interprets or compiles.
+This needs a separate process, as Triton chooses between interpreting and compiling when it is
+imported.
 """
 
 import json
@@ -22,7 +23,7 @@ HEADS = Heads(40, 1, 128, hidden=256)
 
 
 class AbsentGpu:
-    """Stand in for a driver as far as compilation needs one."""
+    """The parts of a driver that compilation uses."""
 
     def __init__(self, capability: int) -> None:
         self._target = GPUTarget("cuda", capability, 32)

@@ -1,4 +1,4 @@
-"""The CRD's schema, to check documents against it without an API server."""
+"""Validation by the CRD's schema without an API server."""
 
 import copy
 from pathlib import Path
@@ -28,7 +28,7 @@ def fields_at(path: str) -> dict[str, Any]:
 
 
 def with_status(status: Any) -> dict[str, Any]:
-    """A valid resource that has this status."""
+    """A valid resource with this status."""
     return {
         "apiVersion": "macroserve.io/v1alpha1",
         "kind": "MacroInstance",
@@ -51,8 +51,7 @@ def refused(document: Any) -> list[str]:
 
 
 def defaulted(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document as an API server stores it: each missing field gets its default, at every
-    depth."""
+    """Return the document as an API server stores it, with the defaults of missing fields."""
     result = copy.deepcopy(document)
     _fill(result, SCHEMA)
     return result
@@ -69,7 +68,7 @@ def _fill(value: dict[str, Any], schema: dict[str, Any]) -> None:
 def _strict(schema: dict[str, Any]) -> dict[str, Any]:
     preserves = schema.get("x-kubernetes-preserve-unknown-fields")
     fields = schema.get("properties")
-    # Kubernetes itself knows all of an object's metadata.
+    # Metadata is defined by Kubernetes, not by the CRD.
     if fields and not preserves and schema is not SCHEMA and set(fields) != {"name"}:
         schema["additionalProperties"] = False
     for inner in (*(fields or {}).values(), *filter(None, [schema.get("items")])):

@@ -1,4 +1,4 @@
-"""States of EconoServe that several tests share."""
+"""States of EconoServe's scheduler for several tests."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def expect(scheduler, name, num_tokens):
     seq = scheduler.sequences[name]
     assert seq.state is State.PAUSED
     seq.predicted_tokens = num_tokens
-    scheduler.drain(False)  # ends a standing plan, which goes by the former length
+    scheduler.drain(False)  # ends a repeated plan, which uses the previous length
 
 
 def wait_for_memory(scheduler, executor, name, num_tokens):

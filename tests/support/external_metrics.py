@@ -1,4 +1,4 @@
-"""The API of external metrics, as an adapter of some monitoring system would serve it."""
+"""The API of external metrics, as served by an adapter of a monitoring system."""
 
 import json
 import ssl
@@ -16,8 +16,8 @@ ROLE = "external-metrics-reader"
 
 
 class ExternalMetrics:
-    """An API of external metrics with `values`, the same in all namespaces. The cluster knows the
-    API once the context is entered, and gets no answer after it is left."""
+    """An API of external metrics with `values`, the same in all namespaces. It is registered in the
+    cluster when the context is entered, and stops answering when it is left."""
 
     def __init__(self, cluster: ApiCluster, folder: Path) -> None:
         self.values: dict[str, int] = {}
@@ -53,7 +53,7 @@ class ExternalMetrics:
         }
         kubectl = self._cluster.kubectl
         kubectl("apply", "-f", "-", input=yaml.safe_dump_all([service, api_service]))
-        # Who may ask is the adapter's matter, too.
+        # The adapter also needs permissions for its clients.
         kubectl("create", "clusterrole", ROLE, "--verb=list", f"--resource=*.{GROUP}")
         autoscaler = "--serviceaccount=kube-system:horizontal-pod-autoscaler"
         kubectl("create", "clusterrolebinding", ROLE, f"--clusterrole={ROLE}", autoscaler)

@@ -1,7 +1,6 @@
-"""A Kubernetes API server in memory, as far as the operator uses one, for tests without a cluster.
+"""The parts of a Kubernetes API server that the operator uses, in memory.
 
-It takes the place of ``operator.k8s.client.Api``. What a real one makes of the same calls, the
-tests on a real API server show.
+It replaces ``operator.k8s.client.Api``. Tests on a real API server make the same calls.
 """
 
 import base64
@@ -18,7 +17,7 @@ from macroserve.operator.k8s.kinds import MACROINSTANCE, Kind
 Raw = dict[str, Any]
 
 OWN_GRACE_S = 300
-"""Of every pod."""
+"""Termination grace period of every pod."""
 
 
 class FakeApiServer:
@@ -80,7 +79,7 @@ class FakeApiServer:
     async def delete(
         self, kind: Kind, namespace: str, name: str, grace_s: int | None = None
     ) -> None:
-        """Pods are marked; ``remove`` is what a kubelet would do."""
+        """Mark a pod as deleted until ``remove``, which a kubelet calls; delete other objects."""
         self._called("delete", kind, name)
         found = self._objects.get((kind, namespace, name))
         if found is None:
@@ -100,7 +99,7 @@ class FakeApiServer:
         return (_copy(obj) for obj in found)
 
     def put(self, kind: Kind, obj: Mapping[str, Any]) -> Raw:
-        """Store the object in this state, whatever its former state was."""
+        """Store the object in this state."""
         stored = _copy(dict(obj))
         metadata = stored["metadata"]
         metadata.setdefault("uid", f"uid-{next(self._versions)}")

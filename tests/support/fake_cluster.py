@@ -1,4 +1,4 @@
-"""A cluster on one machine that is played: Ray's part and the admin API, for the reconciler."""
+"""Fakes of Ray and of the admin API for the reconciler of one machine."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from macroserve.serving.ray.cells import DeployError
 class FakeInstance:
     pool: Pool
     cell: str | None = None
-    """Name of the cell that holds it."""
+    """Cell that has the instance."""
     named: str | None = None
-    """Name of the cell that it names as its own."""
+    """Cell in the instance's identity."""
     serves: bool = False
     hangs: bool = False
     draining: bool = False
@@ -29,7 +29,7 @@ class FakeInstance:
 
 @dataclass
 class FakeCluster:
-    """A cluster stands for Ray and for the admin API. failing: names of calls that fail."""
+    """A fake of Ray and of the admin API. failing: names of calls that fail."""
 
     alive: dict[str, FakeInstance] = field(default_factory=dict)
     deployed: set[str] = field(default_factory=set)

@@ -1,7 +1,6 @@
-"""The operator's surroundings in memory: kubelets, a head with its cells, engines.
+"""The operator's environment in memory: kubelets, a head with its cells, engines.
 
-The operator's own code runs against it unchanged, from a reconcile down to the
-requests that it makes.
+The operator's code runs unchanged, from a reconcile to its requests.
 """
 
 import contextlib
@@ -58,16 +57,16 @@ def resource(instances: int = 3, **spec: Any) -> Raw:
 
 @dataclass
 class FakeDeployment:
-    """The fake deployment surrounds an operator. `cut` names pods that the operator ended while
-    they worked, before their drain budget."""
+    """A deployment for an operator. `cut` has the pods that the operator deleted while they had
+    requests, before the end of their drain budget."""
 
     api: FakeApiServer = field(default_factory=FakeApiServer)
     cells: dict[str, dict[str, Engine]] = field(default_factory=dict)
     engines: dict[str, Engine] = field(default_factory=dict)
-    """By the name of their pod."""
+    """Engines by pod name."""
     head_answers: bool = True
     head_token: str | None = None
-    """Which admin token it has; None: it takes any."""
+    """The head's admin token; None accepts any."""
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     before_request: Callable[[str], None] = lambda path: None
     requests: list[str] = field(default_factory=list)
@@ -75,7 +74,7 @@ class FakeDeployment:
     in_round: bool = False
     served_tls: ServedTls = PLAIN
     ingress_stays: bool = False
-    """The ingress's pod of an earlier template goes on with what it has."""
+    """Whether ingress pods of an earlier template are kept."""
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -109,8 +108,7 @@ class FakeDeployment:
             self.api.put(MACROINSTANCE, found)
 
     def switch(self, served_tls: ServedTls) -> Reconciler:
-        """Return another operator with this value of its chart, and a head that it has created
-        again."""
+        """Return a new operator with this value of its chart, and a recreated head."""
         self.served_tls = served_tls
         options = replace(self.world.options, served_tls=served_tls)
         self.world = replace(self.world, options=options)
@@ -127,7 +125,7 @@ class FakeDeployment:
         return next(iter(self.api.all(MACROINSTANCE)), None)
 
     def pods(self, component: str = "instance") -> dict[str, Raw]:
-        """Return pods by the instance that their labels name, or else by their own name."""
+        """Return pods by the instance in their labels, or else by name."""
         return {
             pod["metadata"]["labels"].get(names.INSTANCE, pod["metadata"]["name"]): pod
             for pod in self.api.all(POD)
@@ -153,7 +151,7 @@ class FakeDeployment:
     # -- the nodes' side
 
     def kubelets(self) -> None:
-        """Run created pods until they are ready, and remove pods that were to end."""
+        """Make created pods ready, and remove deleted ones."""
         deployments = {obj["metadata"]["name"]: obj for obj in self.api.all(DEPLOYMENT)}
         for name, deployment in deployments.items():
             replicas = deployment["spec"]["replicas"]
@@ -209,7 +207,7 @@ class FakeDeployment:
         self.api.remove(POD, pod)
 
     def crash(self, pod: Raw) -> None:
-        """The container ends; ``restarted`` is its next one."""
+        """End the pod's container; ``restarted`` starts the next one."""
         if engine := self._forget(pod["metadata"]["name"]):
             self._set_status(pod, engine.address, ready=False)
 
@@ -264,7 +262,7 @@ class FakeDeployment:
         since = metadata.get("annotations", {}).get(names.DRAINING_SINCE)
         budget = float(metadata.get("annotations", {}).get(names.DRAIN_BUDGET, 0))
         waited = self.now - datetime.fromisoformat(since) if since else timedelta(0)
-        # With all of its grace, an instance finishes what it works on by itself.
+        # With its full grace period, an instance finishes its requests.
         grace_s = metadata.get("deletionGracePeriodSeconds", OWN_GRACE_S)
         is_hasty = grace_s < OWN_GRACE_S
         if engine and engine.tokens and is_hasty and not waited > timedelta(seconds=budget):

@@ -1,4 +1,4 @@
-"""Instances that behave as a test says, and a directory that returns them in order."""
+"""Instances with behavior set by a test, and a directory that returns them in order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
@@ -34,7 +34,7 @@ from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.call_guard import guard
 
 Behavior = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""Answer to each request of an ingress but the notice of a stop string."""
+"""Answer to each request of an ingress, except reports of stop strings."""
 
 CONNECTIONS = web.AppKey("connections", dict[str, tuple[web.Request, web.StreamResponse]])
 
@@ -70,7 +70,7 @@ class Attempt:
 
 
 class Framed:
-    """The behavior of an instance that opens connections, and then does something at each call."""
+    """The behavior of an instance that opens connections and acts on each call."""
 
     def __init__(self, behave: Callable[[Attempt], Awaitable[web.StreamResponse | None]]) -> None:
         self.behave = behave
@@ -102,7 +102,7 @@ async def good(attempt: Attempt) -> None:
 
 
 async def resets(request: web.Request) -> web.StreamResponse:
-    """The connection breaks before an answer."""
+    """Reset the connection before an answer."""
     await request.read()
     assert request.transport is not None
     request.transport.abort()
@@ -182,7 +182,7 @@ DRAINED = sends(1, finish="abort", stop="macroserve:drain")
 
 @dataclass
 class FakeDirectory:
-    """Places each request on the first member that is not excluded, or says None."""
+    """A directory that returns the first member that is not excluded, or None."""
 
     members: dict[str, messages.CellMember] = field(default_factory=dict)
     explained: frozenset[InstanceRun] = frozenset()
@@ -232,10 +232,10 @@ async def fakes(
     strangers: Collection[str] = (),
     **behaviors: Behavior | None,
 ) -> AsyncIterator[Fakes]:
-    """Start instances by name; None is an address at which nobody listens.
+    """Start instances by name; None means an address without a server.
 
-    on_stopped: answer of each to the notice of a stop string.
-    strangers: those who do not prove their answers.
+    on_stopped: answer of each to a report of a stop string.
+    strangers: instances that do not prove their answers.
     """
     directory, calls, stopped = FakeDirectory(), [], []
     metrics = IngressMetrics("default", "test", [default_class()])

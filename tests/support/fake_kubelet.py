@@ -1,5 +1,5 @@
-"""A kubelet's part without a node: the operator's pods run as processes of this machine, each at a
-loopback address of its own, and count as ready when their own probes say so."""
+"""A kubelet without a node, which runs the operator's pods as processes with separate loopback
+addresses and reports them ready according to their probes."""
 
 import base64
 import os
@@ -29,12 +29,12 @@ class _Running:
     process: subprocess.Popen[bytes]
     address: str
     probe: str
-    """Where it says that it is ready."""
+    """URL of the readiness probe."""
     ready: bool = False
 
 
 class FakeKubelet:
-    """A kubelet that runs pods as processes. `network` holds the first three numbers of all
+    """A kubelet that runs pods as processes. `network` is the first three numbers of all
     addresses."""
 
     def __init__(self, kubeconfig: Path, folder: Path, namespace: str, network: str) -> None:
@@ -76,7 +76,7 @@ class FakeKubelet:
         return {each.probe.partition(":")[0] for name, each in running if "-ingress-" not in name}
 
     def kill(self, pod: str) -> None:
-        """Kill the pod's container as if it was out of memory, and do not start it again."""
+        """Kill the pod's container as if it was out of memory, and do not restart it."""
         self._running[pod].process.kill()
 
     def log(self, pod: str) -> str:
@@ -88,7 +88,7 @@ class FakeKubelet:
                 pod.metadata.name: pod
                 for pod in self._client.list_namespaced_pod(self._namespace).items
             }
-            # A pod may be made anew under the name of one that has just gone.
+            # A pod may have been recreated with the same name.
             uids = {pod.metadata.uid for pod in pods.values()}
             for name in [n for n, running in self._running.items() if running.uid not in uids]:
                 ended = self._running.pop(name).process
@@ -98,7 +98,7 @@ class FakeKubelet:
                 try:
                     self._sync(name, pod)
                 except ApiException as error:
-                    # What a pod mounts, or the pod itself, may be deleted meanwhile.
+                    # The pod, or an object that it mounts, may have been deleted meanwhile.
                     if error.status != httpx.codes.NOT_FOUND:
                         raise
 
@@ -130,7 +130,7 @@ class FakeKubelet:
         if component == "ingress":
             args += ["--listen", address]
         env = {e.name: _value(e, labels, address, self._namespace) for e in container.env}
-        # Caches of this machine, so that nothing is fetched twice.
+        # This machine's caches, so that nothing is downloaded twice.
         env = {
             key: value for key, value in env.items() if not key.startswith(("HOME", "XDG", "HF"))
         }
@@ -145,7 +145,7 @@ class FakeKubelet:
         self._running[name] = _Running(pod.metadata.uid, process, address, url)
 
     def _mounted(self, name: str, pod: Any) -> Path:
-        """The pod's files, as they are to be now."""
+        """Write the pod's files in their current version."""
         labels = pod.metadata.labels
         macroinstance = labels[names.MACROINSTANCE]
         folder = self._folder / f"files-{name}"
@@ -163,7 +163,7 @@ class FakeKubelet:
             (folder / part).mkdir(parents=True, exist_ok=True)
             for key, value in data.items():
                 content = value.encode() if part == "manifest" else base64.b64decode(value)
-                # Whole or not at all: a process may be reading it.
+                # Replaced atomically, as a process may be reading it.
                 made = folder / part / f".{key}"
                 made.write_bytes(content)
                 made.replace(folder / part / key)

@@ -8,7 +8,7 @@ from macroserve.operator.k8s import names
 
 @dataclass
 class Engine:
-    """The process of an instance. `cell` adopted it last; it still has to send `tokens`."""
+    """The process of an instance, last adopted by `cell`, with `tokens` left to send."""
 
     name: str
     address: str
@@ -20,7 +20,7 @@ class Engine:
 
     @property
     def url(self) -> str:
-        """Return the address that receives its requests."""
+        """Return the address for its requests."""
         return f"{'https' if self.tls else 'http'}://{self.address}:{names.INSTANCE_PORT}"
 
 

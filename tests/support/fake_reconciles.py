@@ -1,4 +1,4 @@
-"""Reconciles of a fake deployment, and what they come to."""
+"""Reconciles of a fake deployment, and their results."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ ECC = "CUDA error: uncorrectable ECC error encountered"
 
 
 async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
-    """Reconciles and nodes take turns until there is nothing to do, also when budgets are over."""
+    """Alternate reconciles and kubelets until nothing changes, even after all budgets."""
     idle = 0
     for _ in range(MAX_RECONCILES):
         fake.api.calls.clear()
@@ -32,7 +32,7 @@ async def settle(fake: FakeDeployment, reconciler: Reconciler) -> None:
 
 
 def fail_starts(fake: FakeDeployment, pod: Raw, node: str, times: int) -> None:
-    """Let the pod fail `times` starts by a device of its node; the kubelet waits for the next."""
+    """Let `times` starts of the pod fail by a device of its node, in back-off before the next."""
     fake.crash(pod)
     ended = {"exitCode": 1, "message": ECC, "startedAt": "2026-01-01T00:00:02Z"}
     engine = {
@@ -50,7 +50,7 @@ def fail_starts(fake: FakeDeployment, pod: Raw, node: str, times: int) -> None:
 
 
 def fewest_staying(fake: FakeDeployment, reconciler: Reconciler) -> int:
-    """Return how many pods at least were not about to end, over reconciles of a minute each."""
+    """Return the minimum number of pods without a deletion, over reconciles of a minute each."""
     fewest = len(fake.pods())
     for _ in range(MAX_RECONCILES):
         asyncio.run(fake.reconcile(reconciler))

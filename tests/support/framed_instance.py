@@ -1,4 +1,4 @@
-"""An instance's token server without an engine: a test says which tokens come."""
+"""An instance's token server without an engine, whose tokens come from a test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,12 +29,12 @@ NAME = "instance-0"
 
 @dataclass
 class Sequence:
-    """A request as the instance has it."""
+    """A request at the instance."""
 
     body: dict[str, Any]
     reader: TokenReader
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nobody wants its tokens any more."""
+    """Set when its client has left."""
 
     def put(self, *token_ids: int, finish: str | None = None, stop: str | None = None) -> None:
         self.reader.put(Choice([*token_ids], finish, stop))
@@ -48,16 +48,16 @@ class FramedInstance:
     address: str = ""
     sequences: list[Sequence] = field(default_factory=list)
     taken: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a request has come; a test clears it."""
+    """Set when a request has arrived; a test clears it."""
     refusal: RefusedError | None = None
     early: tuple[int, ...] = ()
-    """Tokens of each request that come before the answer to its call."""
+    """Tokens of each request that are sent before the answer to its call."""
     paths: list[str] = field(default_factory=list)
-    """Paths of all calls, as they came."""
+    """Paths of all calls, in order."""
     num_lost_cancels: int = 0
-    """Number of the next notices of ended streams that fail."""
+    """Number of the next cancellations that fail."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when one has failed."""
+    """Set when a cancellation has failed."""
     server: HttpServer | None = None
     frames: TokenFrames | None = None
 
@@ -72,7 +72,7 @@ class FramedInstance:
         return sequence.leave
 
     async def sequence(self, index: int = 0) -> Sequence:
-        """Return a request, when it has come."""
+        """Wait for a request and return it."""
         while len(self.sequences) <= index:
             self.taken.clear()
             await self.taken.wait()

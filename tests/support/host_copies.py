@@ -1,6 +1,6 @@
-"""vLLM's offload connector copies on a CPU, where it has no worker of its own.
+"""A worker for vLLM's offload connector on a CPU, where vLLM has none.
 
-All but the copies is vLLM's: what is stored, found, loaded and dropped.
+Only the copies are replaced: vLLM decides which blocks are stored, found, loaded and dropped.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 
 LOAD_STEPS = 3
-"""Steps that a load takes."""
+"""Duration of a load in steps."""
 
 
 def with_host_copies(args: AsyncEngineArgs) -> AsyncEngineArgs:
@@ -36,8 +36,8 @@ class HostCopySpec(CPUOffloadingSpec):
 
 
 class HostCopies(OffloadingWorker):
-    """A store is copied as it begins, and a load as it ends: until then its blocks have what was
-    there before."""
+    """A worker that copies a store when it begins and a load when it ends, until which the load's
+    blocks keep their previous content."""
 
     def __init__(self, kv_caches: CanonicalKVCaches, num_blocks: int) -> None:
         self._pool = [cache.tensor for cache in kv_caches.tensors]
@@ -45,7 +45,7 @@ class HostCopies(OffloadingWorker):
         self._stored: list[int] = []
         self._loads: list[tuple[int, LoadStoreSpec, GPULoadStoreSpec]] = []
         self._steps: list[int] = []
-        """Steps that each of the loads still takes."""
+        """Remaining steps of each load."""
 
     def submit_store(
         self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec

@@ -1,9 +1,9 @@
-"""An engine on a CPU whose hidden states are attended to by the Triton kernels, interpreted.
+"""An engine on a CPU with interpreted Triton kernels for attention on hidden states.
 
     python -m support.hybrid_by_kernels FOLDER MODEL
 
-Ends with 0 where its tokens are those of stock vLLM. In a process of its own: what Triton compiles
-or interprets is settled when it is first imported.
+The exit code is 0 if its tokens equal stock vLLM's. This needs a separate process, as Triton
+chooses between interpreting and compiling when it is first imported.
 """
 
 import os
@@ -67,8 +67,8 @@ def main(folder: Path, name: str) -> None:
 
 
 def check_rebuilt(engine: Any) -> None:
-    """Assert that the fused kernel makes, in the layout of a GPU's pages, the keys and values that
-    plain products make."""
+    """Assert that the fused kernel, in the layout of a GPU's pages, computes the same keys and
+    values as plain products."""
     core = engine.llm.engine_core.engine_core
     (attention, *_) = core.vllm_config.compilation_config.static_forward_context.values()
     hidden, cache, num_tokens = attention.impl.hidden, attention.kv_cache, 50

@@ -4,7 +4,7 @@ from macroserve.serving.ingress.metrics import IngressMetrics
 
 
 def counted(metrics: IngressMetrics, name: str, **labels: str) -> float:
-    """Return the sum of the samples of a name that have these labels, whatever others."""
+    """Return the sum of the samples with this name and at least these labels."""
     return sum(
         sample.value
         for family in metrics.registry.collect()

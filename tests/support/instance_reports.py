@@ -1,4 +1,4 @@
-"""Reports of cells whose instances are busy, each with figures of its own."""
+"""Reports of cells with busy instances, which differ from each other."""
 
 from typing import Any
 

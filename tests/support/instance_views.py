@@ -43,7 +43,7 @@ def hp(name: str, in_flight: int = 0, **status: object) -> InstanceView:
 
 
 def last_decision(name: str, instance: str | None) -> RouteDecision | None:
-    """The last decision in turn, of a strategy whose instances take turns or keep theirs."""
+    """Previous decision of a strategy with rotating or kept instances."""
     reason = RouteReason.ROUND_ROBIN if name == "ascendra" else RouteReason.SATISFIES
     return instance and RouteDecision(instance, reason, 0.0, check=Check.SATISFIED, late=False)
 

@@ -1,4 +1,4 @@
-"""Read a stream that passes its choices on as an iterator."""
+"""Streams of choices as iterators."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -7,7 +7,7 @@ from macroserve.engine.tokens import Choice, Put
 
 
 async def iterated(stream: Callable[[Put], Awaitable[None]]) -> AsyncGenerator[Choice, None]:
-    """Yield the choices that ``stream`` puts; then raise what it raises."""
+    """Yield the choices of ``stream``, then raise its exception, if any."""
     choices: asyncio.Queue[Choice | None] = asyncio.Queue()
 
     async def run() -> None:
@@ -30,7 +30,7 @@ class QueueReader:
     """A reader of an instance's tokens (``engine.tokens.TokenReader``) for one task.
 
     Attributes:
-        coming: choices, and the words of a failure.
+        coming: choices, and the messages of failures.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class QueueReader:
         self.coming.put_nowait(message)
 
     async def next(self) -> Choice:
-        """Return the next choice. Raises RuntimeError where the request has failed."""
+        """Return the next choice. Raises RuntimeError if the request has failed."""
         got = await self.coming.get()
         if isinstance(got, str):
             raise RuntimeError(got)

@@ -1,4 +1,4 @@
-"""Keys of the parts of a deployment, for tests that start some of them."""
+"""Keys of a deployment's components."""
 
 from macroserve.api.keys import Purpose
 from macroserve.serving.security.key_source import KeySource, LiveKeys

@@ -1,4 +1,4 @@
-"""A clock by which iterations are reckoned in the head."""
+"""A latency model with round numbers, for times that a reader can verify."""
 
 from collections import namedtuple
 
@@ -8,10 +8,10 @@ Linear = namedtuple("Linear", "tokens decodes")
 
 
 class LinearLatency:
-    """A millisecond a prefill token, two a decode, and ``batch_s`` for any batch; a microsecond for
-    keys and values of a token made again.
+    """A millisecond per prefill token, two per decode, ``batch_s`` per batch, and a microsecond per
+    token whose keys and values are recomputed.
 
-    error_factor: factor by which batches are known to take longer.
+    error_factor: known factor of batches' durations over the prediction.
     """
 
     def __init__(self, batch_s, error_factor=1.0):

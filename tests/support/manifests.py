@@ -1,4 +1,4 @@
-"""Manifests of tests start from one valid document."""
+"""Manifests for tests, derived from a valid one."""
 
 import copy
 from typing import Any
@@ -35,7 +35,7 @@ def edited(*edits: tuple[str, object]) -> dict[str, Any]:
 
 
 def emulated(**spec: Any) -> dict[str, Any]:
-    """Return a manifest of emulated engines, with parts of its spec in place of the usual ones."""
+    """Return a manifest of emulated engines, with parts of its spec replaced."""
     document = edited(("spec.engine.type", "Emulated"))
     document["spec"] |= spec
     return document

@@ -52,7 +52,7 @@ KINDS: dict[str, type] = {
 }
 MAPPING_KEY = "a key"
 _VALID = {"address": "http://10.0.0.7:8000", "control": "http://10.0.0.7:8001", "pool": "lp"}
-"""Of fields that take not just any text."""
+"""Values of fields that do not accept every text."""
 
 
 def example(kind: type) -> typing.Any:
@@ -83,7 +83,7 @@ def _filled(info: inspect.Type, name: str = "") -> typing.Any:
         case inspect.BoolType():
             return True
         case inspect.IntType():
-            # A request has streamed fewer tokens than its prompt has.
+            # Fewer tokens have been streamed than the prompt has.
             return 1 if "streamed" in name else 2
         case inspect.AnyType():
             return 2

@@ -17,7 +17,7 @@ async def migrate(world: World, instance: str, source: str, target: str) -> None
 
 
 async def migration(world: World, instance: str, source: str, target: str) -> httpx.Response:
-    """Ask the admin API to move an instance, and return its answer."""
+    """Return the admin API's answer to a migration."""
 
     async def discover() -> dict[str, str]:
         return world.urls

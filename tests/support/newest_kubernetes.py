@@ -8,7 +8,7 @@ from cluster import ClusterError
 from cluster.decoder import Verdict, decode_strictly
 
 ON_OLD_SERVERS = {
-    # Chart and operator look up which version the server has.
+    # Chart and operator choose the version by the server.
     "policy/v1beta1 PodDisruptionBudget": "before Kubernetes 1.21",
 }
 """APIs that the newest Kubernetes lacks, and the servers on which they are used instead of their

@@ -1,4 +1,4 @@
-"""A real vLLM engine with our scheduler in this process, which tests can look into."""
+"""A vLLM engine with our scheduler in this process, whose state tests can read."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -52,10 +52,10 @@ class InstanceEngine(OfflineEngine):
         self.finish()
 
     def decide_by(self, chosen: str | Strategy, *, shares_prefixes: bool | None = None) -> None:
-        """Let a strategy decide from now on, with an empty prefix cache, or none; None leaves it as
-        it is. The engine has no request."""
+        """Change the strategy of an engine without requests, with an empty prefix cache or none;
+        None leaves prefix caching unchanged."""
         while len(self.policy.in_flight):
-            self.step()  # the last batch may be on its way
+            self.step()  # the last batch may be in flight
         self.llm.reset_prefix_cache()
         if shares_prefixes is not None:
             self.scheduler.kv_cache_manager.enable_caching = shares_prefixes
@@ -76,7 +76,7 @@ class InstanceEngine(OfflineEngine):
         }
 
     def check_pages(self) -> None:
-        """Assert that no page is lost, and none owned, or read, by two."""
+        """Assert that no page is lost, and none used by two requests."""
         pool = self.scheduler.kv_cache_manager.block_pool
         owned = self._manager.req_to_blocks
         pages = [block.block_id for blocks in owned.values() for block in blocks]
@@ -125,9 +125,9 @@ def offline_engine(args: AsyncEngineArgs) -> AbstractContextManager[Any]:
 
 @contextmanager
 def chosen_caches(choose: Callable[[int], CacheKind]) -> Iterator[None]:
-    """Instead of Apt-Serve's greedy: in order, whoever fits, each with the cache that is chosen.
+    """Replace Apt-Serve's greedy choice: admit every request that fits, in order.
 
-    choose: of the position among those that wait.
+    choose: returns the kind of cache by the position among the waiting requests.
     """
 
     def chosen(items: KnapsackItems, num_blocks: int, penalty: float) -> dict[int, CacheKind]:

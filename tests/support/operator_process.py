@@ -1,4 +1,4 @@
-"""The operator as its container runs it, as a process of this machine."""
+"""The operator as a local process, with its container's command."""
 
 import os
 import subprocess
@@ -84,7 +84,7 @@ class OperatorProcess:
 
 
 def wait_for(condition: Callable[[], _T], what: str, timeout_s: float = 20.0) -> _T:
-    """The first value that is true."""
+    """Return the first true value of the condition."""
     return eventually(condition, timeout_s, describe=lambda: what, every_s=0.05)
 
 

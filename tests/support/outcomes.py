@@ -1,6 +1,6 @@
-"""Print the simulator's outcome of some cases: a line for each, its digest last.
+"""Print the simulator's outcome of some cases, a line each, with a digest.
 
-Run by itself, with the packages on PYTHONPATH that are to do it.
+Run as a script, with the tested packages on PYTHONPATH.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Requests whose tokens lie in pages scattered over a pool, for kernels to find."""
+"""Requests in scattered pages of a pool, for tests of kernels."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from macroserve.kernels.projection import KvProjection
 POSITIONS = 512
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""What rounding once or twice to so many bits makes of numbers near one."""
+"""Absolute errors of numbers near one that were rounded once or twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """A model's attention. hidden_size: as with multi-head attention, unless told."""
+    """A model's attention. hidden_size: by default that of multi-head attention."""
 
     num_kv_heads: int
     group: int
@@ -35,7 +35,7 @@ class Heads:
 class Paged:
     """A pool filled with noise, and requests of ``seq_lens`` tokens in shuffled pages of it.
 
-    decodes: every second one, so that what belongs to the others is seen untouched.
+    decodes: every second request, so that changes to the others' pages are found.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Paged:
         return torch.randn(shape, generator=self._chance).to(self._dtype).to(self._device)
 
     def slots(self, num: int, capacity: int) -> torch.Tensor:
-        """Return different slots anywhere in the pool."""
+        """Return distinct random slots in the pool."""
         found = torch.randperm(len(self.pool) * capacity, generator=self._chance)
         return found[:num].to(self._device)
 

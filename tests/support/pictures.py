@@ -1,4 +1,4 @@
-"""Images, and messages that have them."""
+"""Images, and messages with them."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Jobs without servers, for tests of the processes that run them."""
+"""Jobs without servers, for tests of worker processes."""
 
 import os
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class PlayedPart(ServingJob):
 
 @dataclass(frozen=True)
 class Echo:
-    """A job that sends back one message, as an event."""
+    """A job that returns a message as an event."""
 
     def run(self, parent: Connection) -> None:
         parent.send(Event(parent.recv()))

@@ -1,4 +1,4 @@
-"""The parts of a deployment as pods run them: a process and an address of the loopback each."""
+"""The pods of a deployment as processes with separate loopback addresses."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ from macroserve.operator.apply.certificates import certificates
 SECRET, ADMIN_TOKEN = "the secret", "the admin token"
 PORT, PRIVATE_PORT, HEAD_PORT = 8000, 8001, 8100
 CONTROL_PORT = 8001
-"""Of an instance."""
+"""Port of an instance's control server."""
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Pod:
         self.process.wait(10)
 
     def end(self, timeout_s: float = 60) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
 
 class Service:
-    """A stable address in front of one that changes, as Kubernetes has it."""
+    """A stable address for one that changes, like a Service of Kubernetes."""
 
     def __init__(self, address: str, port: int) -> None:
         self.backend: tuple[str, int] | None = None
@@ -103,8 +103,8 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 @dataclass
 class Pods:
-    """Pods as processes. `network` holds the first three numbers of every address; `tls` tells
-    whether they talk over TLS."""
+    """Pods as processes. `network` is the first three numbers of every address; with `tls` they
+    communicate over TLS."""
 
     folder: Path
     network: str
@@ -131,11 +131,11 @@ class Pods:
         return f"{self.network}.{number}"
 
     def tokens_of(self, name: str) -> Path:
-        """A pod's own copy, which shows a change when its kubelet has brought it there."""
+        """Return a pod's copy of the tokens, which changes when a kubelet would update it."""
         return self.folder / f"tokens-{name}"
 
     def tls_of(self, name: str) -> Path:
-        """Likewise."""
+        """Return a pod's copy of the certificates, like ``tokens_of``."""
         return self.folder / f"tls-{name}"
 
     @property
@@ -147,7 +147,7 @@ class Pods:
         return f"{self.scheme}://{self.at(1)}:{HEAD_PORT}"
 
     def start(self, name: str, kind: str, number: int, *options: str, **env: str) -> Pod:
-        """A pod of that kind at that address."""
+        """Start a pod of a kind, at the address with that number."""
         log_path = self.folder / f"{name}-{number}-{time.monotonic_ns()}.log"
         tokens = self.tokens_of(name)
         shutil.copytree(self.folder / "tokens", tokens, dirs_exist_ok=True)
@@ -184,7 +184,7 @@ class Pods:
     # -- as the operator speaks to them
 
     def token(self, audience: Audience) -> str:
-        """A new one, from the secret that the folder holds now."""
+        """Return a new token of the current secret."""
         return issue(self.key_ring(), audience, time.time(), "a nonce")
 
     def key_ring(self) -> KeyRing:
@@ -192,7 +192,7 @@ class Pods:
         return KeyRing.derived(secrets, Purpose)
 
     def chat(self, ingress: str, num_tokens: int) -> int:
-        """Return how many tokens a streamed chat of so many has had."""
+        """Return the number of tokens received from a streamed chat of ``num_tokens``."""
         url = f"http://{self.pods[ingress].address}:{PORT}/v1"
         stream = OpenAI(base_url=url, api_key="none", max_retries=0).chat.completions.create(
             model="tiny-llama",
@@ -221,7 +221,7 @@ class Pods:
         self.ask_head("POST", f"/admin/v1/cells/{cell}/adopt", {"handle": handle})
 
     def adopt_behind(self, index: int, address: str, cell: str = "cell-0") -> None:
-        """Adopt the instance anew, as if its token endpoint were at that address."""
+        """Let a cell adopt the instance with another address of its token endpoint."""
         keys = self.key_ring()
         handle = verify(self.signed_handle(index), keys, time.time())
         self.ask_head("POST", f"/admin/v1/cells/{cell}/release", {"name": handle.name})
@@ -246,11 +246,11 @@ class Pods:
         return response.raise_for_status()
 
     def works(self, index: int) -> bool:
-        """Tell whether the instance reports that it works."""
+        """Return whether the instance reports requests."""
         return self.is_ok(self.pods[f"instance-{index}"], "/health", CONTROL_PORT)
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float = 180) -> Any:
-        """The condition's first true value."""
+        """Return the first true value of the condition."""
 
         def answered() -> object:
             with contextlib.suppress(httpx.HTTPError):
@@ -270,8 +270,7 @@ class Pods:
 
 
 def own_network() -> str:
-    """Return the first three numbers of loopback addresses, so that several deployments can run on
-    one machine."""
+    """Return the first three numbers of loopback addresses that no other deployment uses."""
     return f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() % 250}"
 
 
@@ -287,7 +286,7 @@ def running(
     instances: int = 3,
     tls: bool = False,
 ) -> Iterator[Pods]:
-    """Ready when entered: all instances in one cell."""
+    """Run pods that are ready when entered, with all instances in one cell."""
     pods = Pods(folder, own_network(), document, tls)
     try:
         head = pods.start_head()

@@ -9,7 +9,7 @@ from world.traffic import Traffic
 
 
 class Load(Traffic):
-    """Send traffic to the ready ingress replicas, each over connections that are reused."""
+    """Traffic to the ready ingress replicas over reused connections."""
 
     def __init__(self, pods: Pods, rate: float = 20, num_tokens: int = 60) -> None:
         super().__init__("", rate, num_tokens)
@@ -37,6 +37,6 @@ class Load(Traffic):
         return (pod for name, pod in self._pods.pods.items() if name.startswith("ingress"))
 
     def _watch(self) -> None:
-        """Follow the ready replicas, as Kubernetes does with the endpoints of a Service."""
+        """Track the ready replicas, like Kubernetes' endpoints of a Service."""
         while not self._over.wait(0.5):
             self._ready = [pod for pod in self._ingresses() if self._pods.is_ok(pod, "/ready")]

@@ -8,7 +8,7 @@ import psutil
 def descendants(pid: int, title: str) -> list[psutil.Process]:
     """Return the living processes below ``pid`` whose title contains ``title``.
 
-    Children that have ended and wait for their parent, as those of earlier tests, have no title.
+    Zombies of earlier tests have no title.
     """
     found = []
     for process in psutil.Process(pid).children(recursive=True):

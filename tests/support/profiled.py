@@ -1,4 +1,4 @@
-"""A profile that nobody measured, with the settings of its engine."""
+"""An invented profile, with the settings of its engine."""
 
 from macroserve.bench.profile import Profile
 from macroserve.core.request import Slo

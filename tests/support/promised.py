@@ -1,4 +1,4 @@
-"""A scheduler decides batches that an engine takes on whole, and whose results come later."""
+"""Batches that an engine starts completely, with results that arrive later."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 
 
 def begin(scheduler: InstanceScheduler, now: float, drafted: int = 0, **emitted: int) -> Batch:
-    """Decide a batch, and let the engine take it on whole."""
+    """Schedule a batch, and promise all of it."""
     batch = scheduler.schedule(now)
     prefilled = {p.request_id: p.num_tokens for p in batch.prefills}
     taken = BatchResult(0.0, prefilled, emitted, decoded=1, drafted=drafted)
@@ -19,7 +19,7 @@ def begin(scheduler: InstanceScheduler, now: float, drafted: int = 0, **emitted:
 def preempt_young(scheduler: InstanceScheduler, make_request: Callable[..., Any]) -> None:
     """Let two requests decode until the ``young`` one is preempted, with a token in flight.
 
-    scheduler: has six blocks of eight tokens, and preempts.
+    scheduler: a preempting one with six blocks of eight tokens.
     """
     for name in ("old", "young"):
         scheduler.add_request(make_request(name, 0.0, 15, 17), 0.0)

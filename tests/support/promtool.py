@@ -1,4 +1,4 @@
-"""Prometheus' own tool for rules, where there is one."""
+"""Prometheus' tool for rules, if it is built."""
 
 import shutil
 import subprocess
@@ -8,8 +8,8 @@ from cluster import places
 
 
 def promtool(*arguments: str) -> str:
-    """Run promtool and return its output. The test fails if promtool finds a fault, and is skipped
-    where promtool is not built."""
+    """Run promtool and return its output; fail the test if promtool reports an error, and skip it
+    without promtool."""
     command = shutil.which("promtool", path=places.binaries()) or shutil.which("promtool")
     if command is None:
         pytest.skip("promtool comes with the test clusters' binaries, which are not built")

@@ -1,4 +1,4 @@
-"""A public application that is played, behind the ingress's own layers, and calls of it."""
+"""A fake public application behind the ingress's layers, and calls to it."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ WITH_KEY = {"authorization": f"Bearer {KEY}"}
 
 
 class FakeApp:
-    """An application that keeps the bodies that reach it, and answers as it is made to."""
+    """An application that records the bodies it gets, with an answer set by the test."""
 
     def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
         self.bodies: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Reconciles of reconciling as tests need them: three instances that serve, and what differs."""
+"""Results of reconciles with three serving instances, with changes."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -54,8 +54,8 @@ def cell(
     by_class: dict[str, tuple[int, int]] | None = None,
     **view: Any,
 ) -> CellReport:
-    """Return the report of a cell of the instances with these numbers; instance-0 is high
-    priority. Requests and tokens are those of the last minute."""
+    """Return the report of a cell of the instances with these numbers, of which instance-0 is HP.
+    Requests and tokens are those of the last minute."""
     names = tuple(f"instance-{number}" for number in numbers)
     high_priority = tuple(name for name in names if name == "instance-0")
     return CellReport(

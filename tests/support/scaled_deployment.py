@@ -1,4 +1,4 @@
-"""An autoscaler between two reconciles of one MacroInstance, with a clock and simulations fake."""
+"""An autoscaler between reconciles of one MacroInstance, with fake clock and simulations."""
 
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -39,19 +39,19 @@ def load_of(requests=100, *, num_buckets=60, age_s=0.0, **fields):
 
 
 def told(report):
-    """A cell whose instances have told their KV cache."""
+    """A cell whose instances have reported their KV cache."""
     status = InstanceStatus(1, num_blocks=1000, block_size=32)
     instances = tuple(msgspec.structs.replace(i, status=status) for i in report.instances)
     return msgspec.structs.replace(report, instances=instances)
 
 
 def wanted(enough, survivors=None):
-    """Return the need that simulations would find for the present number of instances."""
+    """Return a result of simulations for the current number of instances."""
     return lambda held: CapacityEstimate(20.0, max(enough, held), min(survivors or enough, held))
 
 
 class Oracle:
-    """Stand in for simulations; ``answer`` makes the need of the present number of instances."""
+    """A fake of simulations; ``answer`` returns the result for the current number of instances."""
 
     def __init__(self):
         self.answer = lambda held: None
@@ -77,7 +77,7 @@ class Oracle:
 
 
 class World:
-    """Reconciles of one MacroInstance; its status is written as the operator would."""
+    """Reconciles of one MacroInstance, with its status written as by the operator."""
 
     def __init__(self, document=AUTOSCALED):
         self.manifest = document
@@ -92,7 +92,7 @@ class World:
         self.hear()
 
     def start(self):
-        """A new process."""
+        """Start a new autoscaler, like a new process."""
         alerts = FiringAlerts(lambda: self.now.timestamp())
         self.autoscaler = Autoscaler(self.woken.append, alerts, self.oracle)
 

@@ -1,10 +1,10 @@
-"""Events beside the batches happen to an instance's scheduler."""
+"""Events of an instance's scheduler between batches."""
 
 from macroserve.core.status import Pool
 
 
 def apply(event, executor):
-    """Let an event of this name happen."""
+    """Apply the event of this name."""
     match event:
         case "abort" if executor.alive:
             executor.finish(executor.alive[len(executor.alive) // 2])

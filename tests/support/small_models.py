@@ -1,5 +1,5 @@
-"""Checkpoints of the attention that the hybrid cache knows, and of some that it does not: random
-weights, and large enough for a page of any size to be crossed."""
+"""Checkpoints with random weights, of attention that the hybrid cache supports and of others, long
+enough to cross pages of any size."""
 
 import itertools
 import json

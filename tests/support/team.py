@@ -1,4 +1,4 @@
-"""A team acts by kubectl in a namespace of its own."""
+"""A team that uses kubectl in its own namespace."""
 
 import json
 from itertools import count
@@ -12,7 +12,7 @@ _NUMBERS = count()
 
 
 class Team:
-    """A namespace of its own."""
+    """A namespace, and kubectl in it."""
 
     def __init__(self, cluster: ApiCluster) -> None:
         self.name = f"team-{next(_NUMBERS)}"

@@ -1,6 +1,6 @@
-"""The tiny model with the tokens of thoughts, which reasoning parsers look for.
+"""The tiny model with the tokens of reasoning, for reasoning parsers.
 
-It prefers no white space, of which a grammar may allow any amount.
+It avoids white space, of which a grammar may allow any amount.
 """
 
 import json
@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from macroserve.local.tiny_model import ensure_tiny_model
 
 THINK, END_THINK = 2046, 2047
-"""The tokens ``<think>`` and ``</think>``: they stand where the two rarest ones were."""
+"""The tokens ``<think>`` and ``</think>``, which replace the two rarest ones."""
 
 
 def thinking_model(folder: Path) -> Path:
@@ -39,7 +39,7 @@ def thinking_model(folder: Path) -> Path:
         )
     path.write_text(json.dumps(tokenizer))
     weights = load_file(folder / "model.safetensors")
-    # How a byte-level tokenizer spells spaces, line ends and tabs.
+    # Spaces, line ends and tabs in a byte-level tokenizer.
     blank = [number for text, number in vocabulary.items() if not text.strip("ĠĊĉč")]
     weights["lm_head.weight"][blank] = 0
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

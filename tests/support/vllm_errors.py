@@ -26,14 +26,14 @@ PARTS = (
     "v1/engine/output_processor.py",
     "v1/structured_output",
 )
-"""What may answer a request, in an ingress or an instance."""
+"""Parts of vLLM that may answer a request in an ingress or an instance."""
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
 @functools.cache
 def texts() -> tuple[str, ...]:
-    """Strings that are raised, or passed to what makes an error. An f-string is in parts."""
+    """Return the strings that are raised or passed to error constructors; f-strings in parts."""
     import vllm
 
     assert vllm.__file__ is not None

@@ -23,7 +23,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def fetch(release: str) -> Path:
-    """Return the folder of a version's sources, downloaded if they are not there."""
+    """Return the folder of a version's sources, downloaded if missing."""
     folder = FOLDER / release
     if not folder.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class Found:
 
 
 class Sources:
-    """The sources say which names a version has, and with which parameters."""
+    """The names of a version, with their parameters."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -114,7 +114,7 @@ class Sources:
         return None
 
     def _lineage(self, kind: Found) -> Iterator[Found]:
-        """Yield a class and those that it comes from, as far as they are vLLM's."""
+        """Yield a class and its base classes in vLLM."""
         if isinstance(kind.node, ast.ClassDef):
             yield kind
             for base in kind.node.bases:
@@ -123,8 +123,8 @@ class Sources:
                     yield from self._lineage(found)
 
     def _parameters(self, found: Found) -> tuple[set[str], int, bool]:
-        """Return the names of parameters, how many of them may be given by position, and whether
-        there are any others."""
+        """Return the names of the parameters, the number of positional ones, and whether there are
+        arbitrary others."""
         match found.node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 given = found.node.args
@@ -155,7 +155,7 @@ class Sources:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements, those under conditions too."""
+    """Yield statements, including those under conditions."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try):
@@ -166,7 +166,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _members(kind: ast.ClassDef) -> Iterator[ast.AST]:
-    """Yield what defines a class's attributes: its body, and assignments to ``self``."""
+    """Yield the definitions of a class's attributes: its body, and assignments to ``self``."""
     yield from _statements(kind.body)
     for method in kind.body:
         if isinstance(method, Function):

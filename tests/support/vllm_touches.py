@@ -1,7 +1,7 @@
 """The names of vLLM that the adapter uses, found in its source.
 
-Values have the vLLM class that an annotation, a constructor or a base class tells; what comes out
-of a call, or lies two attributes deep, is not followed.
+The classes of values come from annotations, constructors and base classes; results of calls and
+attributes of attributes are not tracked.
 """
 
 import ast
@@ -28,7 +28,7 @@ Touches = dict[str, list[str]]
 
 
 def name_of(touch: str) -> str:
-    """Return what a touch calls, or else the touch itself."""
+    """Return the name that a touch calls, or else the touch itself."""
     return touch.partition("(")[0]
 
 
@@ -36,9 +36,9 @@ class Found:
     """The touches of the adapter, or of one source.
 
     Attributes:
-        used: What has to be vLLM's.
-        ours: What a class of ours defines, in place of vLLM's or not.
-        classes: The vLLM class that each class of ours extends, and the names of its own.
+        used: touches that vLLM must have.
+        ours: definitions in classes of ours, which may replace vLLM's.
+        classes: the vLLM class that each class of ours extends, and the names that ours adds.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Found:
 
 
 def touches() -> Found:
-    """Return what the adapter uses of vLLM, without ``versions.py``."""
+    """Return the names of vLLM that the adapter uses, without ``versions.py``."""
     found = Found()
     for path in sorted(ADAPTER.rglob("*.py")):
         if path != VERSIONS:
@@ -60,7 +60,7 @@ def touches() -> Found:
 
 
 class _File(ast.NodeVisitor):
-    """The file may extend classes of those that are read before it."""
+    """A visitor of one file, which may extend classes of files visited before."""
 
     def __init__(self, name: str, tree: ast.Module, found: Found) -> None:
         self._name = name
