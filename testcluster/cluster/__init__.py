@@ -1,4 +1,4 @@
-"""Kubernetes clusters for tests: built from Debian's packages, made by kind, or given."""
+"""Kubernetes clusters for tests: built from Debian's packages, created by kind, or existing."""
 
 from cluster.api_cluster import ApiCluster
 from cluster.base import Cluster

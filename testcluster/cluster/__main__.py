@@ -1,4 +1,4 @@
-"""`python -m cluster`: build the binaries, hold a cluster up for a person, take it down."""
+"""`python -m cluster`: build the binaries, and start and stop a cluster for interactive use."""
 
 import sys
 from enum import StrEnum
@@ -30,7 +30,7 @@ ImageOption = Annotated[
 
 @app.command()
 def build(tier: TierOption = Tier.nodes) -> None:
-    """Build all binaries, once, and install what packages the tier needs."""
+    """Build missing binaries, and install the packages that the tier needs."""
     steps = Steps()
     nodes = tier is Tier.nodes
     packages.install(packages.NODES_TIER if nodes else packages.API_TIER, steps)
@@ -49,13 +49,13 @@ def up(tier: TierOption = Tier.nodes, image: ImageOption = None) -> None:
 
 @app.command()
 def down() -> None:
-    """End the cluster, or what is left of one."""
+    """Stop the cluster, or remove the remains of one."""
     keeper.stop()
 
 
 @app.command(hidden=True)
 def keep(tier: Tier, image: ImageOption = None) -> None:
-    """Run the process that `up` leaves behind: the cluster ends with it."""
+    """Run the background process of `up`, with which the cluster ends."""
     keeper.keep(tier, image or ())
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' API, as far as a test cluster itself needs it."""
+"""A client of Kubernetes' API for the test cluster itself."""
 
 import ssl
 import time
@@ -15,8 +15,7 @@ _RETRY_S = 0.2
 
 @dataclass(frozen=True)
 class Access:
-    """The address of an API and a user's credentials for it, as text that can be handed to a
-    process."""
+    """The address of an API and a user's credentials, as text for a process's arguments."""
 
     url: str
     authority: str
@@ -41,7 +40,7 @@ class Api:
         self._http.close()
 
     def is_ready(self, *, without: Sequence[str] = ()) -> bool:
-        """Tell whether the server is ready, apart from the checks named in `without`."""
+        """Return whether the server is ready, ignoring the checks named in `without`."""
         try:
             return self._http.get("/readyz", params={"exclude": list(without)}).is_success
         except httpx.TransportError:
@@ -52,14 +51,14 @@ class Api:
         return self._http.get(path).raise_for_status().json()
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """Return the object at `path`, or None if it does not exist or the server cannot tell."""
+        """Return the object at `path`, or None if it does not exist or the call fails."""
         try:
             return self.get(path)
         except httpx.HTTPError:
             return None
 
     def create(self, path: str, document: dict[str, Any]) -> bool:
-        """Make it, unless it is there already: then False."""
+        """Create an object; return False if it already exists."""
         response = self._http.post(path, json=document)
         if response.status_code == httpx.codes.CONFLICT:
             return False
@@ -76,7 +75,7 @@ class Api:
             response.raise_for_status()
 
     def watch(self, path: str) -> Iterator[dict[str, Any]]:
-        """The list at `path`: now, and again after each change. Goes on through outages."""
+        """Yield the list at `path` now and after each change, also after outages."""
         while True:
             try:
                 found = self.get(path)

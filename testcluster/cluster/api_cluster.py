@@ -1,4 +1,4 @@
-"""A Kubernetes API without nodes: for tests of what only talks to it. Needs no root."""
+"""A Kubernetes API without nodes, for tests that need no running pods. It needs no root."""
 
 import tempfile
 from contextlib import ExitStack
@@ -11,21 +11,21 @@ from cluster.steps import Steps
 
 _ADDRESS = "127.0.0.1"
 _FLAGS = (
-    # No node will ever reach this address.
+    # No node uses this address.
     "--endpoint-reconciler-type=none",
-    # Without controllers a namespace gets no ServiceAccount, and no pod could be made in it.
+    # Without controllers a namespace gets no ServiceAccount, which this plugin requires of pods.
     "--disable-admission-plugins=ServiceAccount",
 )
-# By itself it looks at what there is to scale four times a minute.
+# The default is 15 s.
 _CONTROLLERS_FLAGS = ("--horizontal-pod-autoscaler-sync-period=1s",)
 
 
 class ApiCluster(BuiltCluster):
-    """etcd, the API server and the CRD server on loopback ports of their own.
+    """etcd, the API server and the CRD server on separate loopback ports.
 
-    Any number can be up at a time. Pods can be made but never run. controllers: also run
-    kube-controller-manager, for deletion (owners' and namespaces'), Deployments and the like.
-    Use it in a thread that lives as long as the cluster: its processes end with the thread.
+    Any number can run at a time. Pods can be created but never run. controllers: also run
+    kube-controller-manager, for Deployments and for garbage collection, also of namespaces.
+    The processes end with the thread that starts the cluster.
     """
 
     def __init__(self, controllers: bool = False, steps: Steps | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Makes the CRD server's APIs part of the one that clients see.
+"""Registration of the CRD server's APIs at the API server.
 
-An API server registers the groups and versions of all CRDs that it sees as its own. Here they are
-another server's, so this module registers them, or takes them over if the API server was faster:
-as soon as a CRD is established, not before (the API server would remember that there was nothing).
+An API server registers the groups and versions of all CRDs as its own. Here another server has
+them, so this module registers them, or replaces the API server's registration: as soon as a CRD is
+established, and not earlier, as the API server would cache that the API is missing.
 """
 
 import json
@@ -17,25 +17,25 @@ _CRD_SERVICE = "v1.apiextensions.k8s.io"
 _CRD_SPEC = {
     "group": "apiextensions.k8s.io",
     "version": "v1",
-    # What Kubernetes itself gives to it.
+    # Kubernetes' value for this group.
     "groupPriorityMinimum": 16700,
     "versionPriority": 15,
 }
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _LABEL = "macroserve.io/e2e-registered"
 _NOT_OURS = "kube-aggregator.kubernetes.io/automanaged"
-"""The API server's label; it leaves alone what has lost it."""
+"""Label of objects that the API server manages; without it they are left alone."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """The CRD server, at a port of the API server's own machine."""
+    """The CRD server, at a port of the API server's machine."""
 
     namespace: str
     name: str
     port: int
     authority: str
-    """Its CA certificate (PEM, base64)."""
+    """CA certificate (PEM, base64)."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Backend:
 
 
 def serve_crds_by(backend: Backend, api: Api) -> None:
-    """Hand CRDs over to the backend; `are_crds_served` tells when the backend serves them."""
+    """Register the backend for CRDs; `are_crds_served` returns when it serves them."""
     service = {
         "metadata": {"name": backend.name},
         "spec": {"type": "ExternalName", "externalName": "localhost"},
@@ -62,7 +62,7 @@ def serve_crds_by(backend: Backend, api: Api) -> None:
 
 
 def are_crds_served(api: Api) -> bool:
-    """Tell whether clients that look for CRDs find them."""
+    """Return whether clients find the API of CRDs."""
     listed = {
         version["groupVersion"]
         for group in api.get("/apis")["groups"]
@@ -73,12 +73,12 @@ def are_crds_served(api: Api) -> bool:
 
 
 def registrations(crds: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Name → spec, without a backend, of the APIService for each served version."""
+    """Return the specs of the APIServices for all served versions by name, without backends."""
     return {
         f"{version['name']}.{crd['spec']['group']}": {
             "group": crd["spec"]["group"],
             "version": version["name"],
-            # What Kubernetes itself gives to CRDs.
+            # Kubernetes' value for CRDs.
             "groupPriorityMinimum": 1000,
             "versionPriority": 100,
         }
@@ -90,7 +90,7 @@ def registrations(crds: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def register(crds: Iterable[dict[str, Any]], backend: Backend, api: Api) -> None:
-    """Make the APIServices that these CRDs need, remove those that no CRD needs any more."""
+    """Create the APIServices that these CRDs need, and remove others that no CRD needs."""
     wanted = registrations(crds)
     found = api.get(f"{_API}?labelSelector={_LABEL}")["items"]
     present = {service["metadata"]["name"] for service in found}
@@ -104,11 +104,11 @@ def register(crds: Iterable[dict[str, Any]], backend: Backend, api: Api) -> None
 
 
 def is_registered(api_service: dict[str, Any]) -> bool:
-    """Tell whether `register` has handled the APIService."""
+    """Return whether `register` has created the APIService."""
     return _LABEL in (api_service["metadata"].get("labels") or {})
 
 
 def _is_true(found: dict[str, Any], kind: str) -> bool:
-    """Tell whether a condition holds."""
+    """Return whether a condition is true."""
     conditions = found.get("status", {}).get("conditions") or []
     return any(item["type"] == kind and item["status"] == "True" for item in conditions)

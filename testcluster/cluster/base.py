@@ -1,4 +1,4 @@
-"""Clusters offer these operations to tests; one that a cluster lacks skips the test."""
+"""The operations of clusters for tests; a test that uses a missing one is skipped."""
 
 import json
 import subprocess
@@ -15,11 +15,11 @@ _CRD_S = 30.0
 
 class Cluster:
     capabilities: frozenset[Capability] = frozenset()
-    """What this kind of cluster can do besides answering kubectl."""
+    """Capabilities of this kind of cluster in addition to kubectl."""
     kubeconfig: Path
-    """Lets in an administrator."""
+    """An administrator's kubeconfig."""
     kubectl_command: Sequence[str | Path]
-    """kubectl itself, with options that lead it to this cluster."""
+    """kubectl with the options for this cluster."""
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:
         """Run kubectl and return its output. Raises KubectlError (a CalledProcessError) if it
@@ -43,7 +43,7 @@ class Cluster:
         return [node["metadata"]["name"] for node in nodes]
 
     def apply_crd(self, path: Path) -> None:
-        """Returns when the resources of all CRDs in the file are served, and kubectl knows them."""
+        """Apply CRDs; return when their resources are served and kubectl finds them."""
         self.kubectl("apply", "-f", str(path))
         applied = json.loads(self.kubectl("get", "-f", str(path), "-o", "json"))
         for crd in applied.get("items", [applied]):
@@ -57,7 +57,7 @@ class Cluster:
             wait_until(lambda name=name: self._is_known(name), f"{name} is known", _CRD_S)
 
     def _is_available(self, api: str) -> bool:
-        """Tell whether the API is available; from then on all clients reach it in the same way."""
+        """Return whether the API is available to all clients."""
         try:
             found = json.loads(self.kubectl("get", "apiservice", api, "-o", "json"))
         except KubectlError:
@@ -70,39 +70,38 @@ class Cluster:
         return is_available and self._is_registered(found)
 
     def _is_known(self, resource: str) -> bool:
-        """Tell whether kubectl knows the resource; the call renews its cache of resources."""
+        """Return whether kubectl finds the resource, after refreshing its cache."""
         group = resource.partition(".")[2]
         known = self.kubectl("api-resources", f"--api-group={group}", "-o", "name")
         return resource in known.split()
 
     def _is_registered(self, api_service: dict[str, Any]) -> bool:
-        """Tell whether the API leads to the server of CRDs in this cluster."""
+        """Return whether the API is registered for the server of CRDs."""
         return True
 
     def service_address(self, namespace: str, service: str) -> str:
-        """Return where this machine reaches a Service's first port, as ``10.96.0.7:80``."""
+        """Return the address of a Service's first port for this machine, like ``10.96.0.7:80``."""
         raise UnsupportedError(Capability.RUN_PODS)
 
     @property
     def audit_log(self) -> Path:
-        """Return the file of every request that the API server has answered, as JSON lines (level
-        Metadata)."""
+        """Return the API server's audit log in JSON lines (level Metadata)."""
         raise UnsupportedError(Capability.AUDIT_LOG)
 
     def import_image(self, archive: Path) -> None:
-        """Give all nodes the image of an archive that `image_archive` wrote."""
+        """Import an archive of `image_archive` on all nodes."""
         raise UnsupportedError(Capability.IMPORT_IMAGES)
 
     def fake_gpus(self, node: str, count: int) -> None:
-        """Let a node offer so many `nvidia.com/gpu` to the scheduler from now on."""
+        """Let a node report `count` devices `nvidia.com/gpu`."""
         raise UnsupportedError(Capability.FAKE_GPUS)
 
     def kill_pod(self, namespace: str, pod: str) -> None:
-        """Kill the processes of a pod's containers, as in a crash: none of them is told to end."""
+        """Kill the processes of a pod's containers without SIGTERM, as in a crash."""
         raise UnsupportedError(Capability.KILL_PODS)
 
     def kill_kubelet(self, node: str) -> None:
-        """Kill a node's kubelet, as in a crash: the node's pods run on, unknown to Kubernetes."""
+        """Kill a node's kubelet, as in a crash; the node's pods keep running."""
         raise UnsupportedError(Capability.STOP_KUBELETS)
 
     def start_kubelet(self, node: str) -> None:

@@ -1,4 +1,4 @@
-"""The built binaries: there once for all clusters of a machine, or not at all."""
+"""The built binaries, shared by all clusters of a machine."""
 
 import fcntl
 import json
@@ -18,8 +18,8 @@ _VERSIONS = "versions.json"
 
 
 def find() -> Path:
-    """Return the folder of the binaries: the one that KUBERNETES_BINARIES names (of a release, for
-    the API tier alone), or else the built one. Raise ClusterError if they are not built."""
+    """Return the folder of the binaries: KUBERNETES_BINARIES (a release, only for the API tier), or
+    the built one. Raise ClusterError if they are not built."""
     if given := os.environ.get("KUBERNETES_BINARIES"):
         return Path(given)
     folder = places.binaries()
@@ -34,8 +34,8 @@ def versions() -> dict[str, str]:
 
 
 def build(steps: Steps) -> Path:
-    """Build the parts that are missing or whose recipe has changed. An interrupted build leaves the
-    parts that were ready, and the former binaries."""
+    """Build the parts that are missing or whose recipe has changed. An interrupted build keeps the
+    finished parts and the previous binaries."""
     target = places.binaries()
     parts = places.parts()
     parts.mkdir(parents=True, exist_ok=True)

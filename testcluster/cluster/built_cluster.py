@@ -1,4 +1,4 @@
-"""Built clusters of both tiers share this code."""
+"""The common part of built clusters of both tiers."""
 
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,19 @@ class BuiltCluster(Cluster):
     _control_plane: ControlPlane
 
     def _use(self, control_plane: ControlPlane) -> None:
-        """Call it once the control plane is up."""
+        """Set the control plane, after its start."""
         self._control_plane = control_plane
         self.kubeconfig = control_plane.kubeconfig
         self.kubectl_command = control_plane.kubectl_command
 
     @property
     def binaries(self) -> Path:
-        """The folder of all that was built: kubectl, prometheus, alertmanager, promtool..."""
+        """The folder of the built binaries: kubectl, prometheus, alertmanager, promtool..."""
         return self._control_plane.binaries
 
     @property
     def directory(self) -> Path:
-        """The folder of all of the cluster's files; it is gone when the cluster is."""
+        """The folder of all of the cluster's files, removed with the cluster."""
         return self._control_plane.directory
 
     @property

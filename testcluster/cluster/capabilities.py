@@ -1,10 +1,10 @@
-"""The capabilities that only some clusters offer to a test."""
+"""Capabilities that only some clusters have."""
 
 from enum import StrEnum
 
 
 class Capability(StrEnum):
-    """A thing that a test may need of its cluster; the value ends "this cluster cannot ..."."""
+    """A capability; its value completes "this cluster cannot ..."."""
 
     AUDIT_LOG = "show its audit log"
     FAKE_GPUS = "offer GPUs that it does not have"

@@ -1,4 +1,4 @@
-"""A cgroup for each node, in every hierarchy that the machine has (cgroup version 1)."""
+"""A cgroup for each node, in every hierarchy of the machine (cgroup version 1)."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ def create(node: str) -> None:
     for hierarchy in _hierarchies():
         for group in (hierarchy / _PARENT, hierarchy / _PARENT / node):
             group.mkdir(exist_ok=True)
-            # A cpuset takes no process before it has these, and does not inherit them.
+            # A cpuset accepts no process without these values, which are not inherited.
             for name in ("cpuset.cpus", "cpuset.mems"):
                 if (group / name).exists():
                     (group / name).write_text((group.parent / name).read_text())
 
 
 def processes(name: str) -> list[int]:
-    """Return the processes in all groups of this name, on any node, and in the groups below."""
+    """Return the processes in all groups of this name and below, on any node."""
     (memory,) = (found for found in _hierarchies() if found.name == "memory")
     groups = [group for group in (memory / _PARENT).rglob(name) if group.is_dir()]
     files = [file for group in groups for file in group.rglob("cgroup.procs")]
@@ -34,7 +34,7 @@ def processes(name: str) -> list[int]:
 
 def remove() -> None:
     """Remove all groups of all nodes. Their processes must have ended."""
-    # A container's runtime leaves groups in the second version's hierarchy, too.
+    # A container's runtime also leaves groups in the hierarchy of version 2.
     for hierarchy in (*_hierarchies(), *_mounted("cgroup2")):
         wait_until(
             lambda at=hierarchy: _is_removed(at / _PARENT), f"{hierarchy} is left by all", _END_S
@@ -42,7 +42,7 @@ def remove() -> None:
 
 
 def _is_removed(group: Path) -> bool:
-    """Tell whether the group could be removed: a killed process counts for a moment longer."""
+    """Return whether the group could be removed; a killed process blocks that for a moment."""
     if not group.exists():
         return True
     children = [child for child in group.iterdir() if child.is_dir()]

@@ -1,9 +1,8 @@
-"""etcd, the API server, the CRD server behind it and, where wanted, the controllers.
+"""etcd, the API server, the CRD server behind it, and optionally the controllers.
 
-Binaries of a release have no separate CRD server: their API server knows CEL itself. For the built
-ones, the CRD server is a newer Kubernetes' (with CEL) and is reached through the API server's
-aggregation layer, so that clients see one API. Custom resources are its own matter: their
-webhooks, for example, are called by it.
+A release's API server supports CEL and needs no separate CRD server. With built binaries, the CRD
+server is that of a newer Kubernetes, behind the API server's aggregation layer, so that clients see
+one API. It handles custom resources completely, calls of webhooks included.
 """
 
 import base64
@@ -33,17 +32,17 @@ _CRD_CHECKS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings in which the tiers differ."""
+    """Settings that differ between the tiers."""
 
     directory: Path
-    """For all files; it must be there."""
+    """Existing folder for all files."""
     binaries: Path
     address: str
     port: int
-    """Where the API server listens."""
+    """Port of the API server."""
     api_server_flags: Sequence[str]
     crd_server_prefix: Sequence[str] = ()
-    """A command that runs the CRD server, if it needs one."""
+    """Command that runs the CRD server, if needed."""
 
 
 class ControlPlane:
@@ -53,7 +52,7 @@ class ControlPlane:
         self.directory = settings.directory
         self.binaries = settings.binaries
         self.has_crd_server = (settings.binaries / "apiextensions-apiserver").exists()
-        """Whether CRDs have a server of their own: the API server is too old for CEL rules."""
+        """Whether CRDs have a separate server, as the API server is too old for CEL rules."""
         self.logs = settings.directory / "logs"
         self.logs.mkdir()
         url = f"https://{settings.address}:{settings.port}"
@@ -65,7 +64,7 @@ class ControlPlane:
         self.credentials = Credentials(settings.directory / "pki", url, names)
         admin = self.credentials.administrator("admin")
         self.kubeconfig = self.credentials.kubeconfig("admin", admin)
-        # kubectl's own cache would outlive the cluster, and the next one may have its address.
+        # kubectl's default cache would outlive the cluster, whose address may be reused.
         cache = settings.directory / "kubectl-cache"
         self.kubectl_command = [
             settings.binaries / "kubectl",
@@ -79,17 +78,17 @@ class ControlPlane:
         self._processes: dict[str, Process] = {}
 
     def start(self, steps: Steps) -> None:
-        """Returns when the API server answers and CRDs are the CRD server's."""
+        """Start all servers; return when the API server answers and CRDs are served."""
         with steps("etcd, API server"):
             self._start_etcd()
             self._run_api_server()
-            # The API server is ready when it has seen CRDs, which another server may have.
+            # These checks of the API server wait for CRDs, which another server may have.
             unseen = _CRD_CHECKS if self.has_crd_server else ()
             self.wait_until(lambda: self.api.is_ready(without=unseen), "the API server is ready")
         if self.has_crd_server:
             with steps("CRD server"):
                 self._start_crd_server()
-        # The API server makes it last of all.
+        # The last object that the API server creates.
         default = "/api/v1/namespaces/default"
         self.wait_until(lambda: self.api.find(default) is not None, "all is ready")
 
@@ -123,7 +122,7 @@ class ControlPlane:
         )
 
     def stop_api_server(self) -> None:
-        """Stop the API server at once, as a crash would: all connections break."""
+        """Kill the API server, as in a crash: all connections break."""
         self._processes.pop("kube-apiserver").kill()
 
     def start_controllers(self, *flags: str) -> None:
@@ -144,19 +143,19 @@ class ControlPlane:
 
     @property
     def _unserved(self) -> list[str]:
-        """Flags of a component alone that nobody asks for metrics."""
-        # Kubernetes 1.24 dropped the port for plain HTTP.
+        """Flags that turn off a component's unused metrics port."""
+        # Kubernetes 1.24 removed the port for plain HTTP.
         plain = ["--port=0"] if self.has_crd_server else []
         return [*plain, "--secure-port=0", "--leader-elect=false"]
 
     def run(self, name: str, command: Sequence[str | Path], python_path: str = "") -> None:
-        """Run something beside the cluster, for as long as it is up."""
+        """Run a further program as long as the cluster runs."""
         log = self.logs / f"{name}.log"
         environment = {"PYTHONPATH": python_path} if python_path else None
         self._processes[name] = Process(name, command, log, environment)
 
     def run_module(self, name: str, *arguments: str) -> None:
-        """Run a module of this package with full access to the API, and arguments behind it."""
+        """Run a module of this package, with arguments for full access to the API and others."""
         access = self.credentials.access(name).arguments
         command = [sys.executable, "-m", f"{__package__}.{name}", *access, *arguments]
         self.run(name, command, python_path=str(_PACKAGE.parent))
@@ -164,8 +163,8 @@ class ControlPlane:
     def wait_until(
         self, condition: Callable[[], bool], what: str, beside: Sequence[Process] = ()
     ) -> None:
-        """Raises ClusterError when it takes too long, or one of the processes (also of those
-        `beside`) has ended."""
+        """Wait for a condition. Raises ClusterError after a time limit, or if one of the cluster's
+        processes or of `beside` has ended."""
         wait_until(condition, what, _START_S, [*self._processes.values(), *beside])
 
     def stop(self) -> None:
@@ -189,11 +188,11 @@ class ControlPlane:
         self._run(
             "apiextensions-apiserver",
             *self._serving(_LOOPBACK, self._crd_port),
-            "--etcd-prefix=/registry",  # the API server's, which cleans up after deleted CRDs, too,
+            "--etcd-prefix=/registry",  # as in the API server, which also cleans up deleted CRDs
             f"--kubeconfig={self.kubeconfig}",
             f"--authentication-kubeconfig={self.kubeconfig}",
             f"--authorization-kubeconfig={self.kubeconfig}",
-            # The API server is too old for what these need.
+            # These need a newer API server.
             "--enable-priority-and-fairness=false",
             "--disable-admission-plugins=MutatingAdmissionPolicy,ValidatingAdmissionPolicy",
             prefix=self._settings.crd_server_prefix,
@@ -207,7 +206,7 @@ class ControlPlane:
         self.run_module("registrar", backend.to_json())
 
     def _serving(self, address: str, port: int) -> list[str]:
-        """Flags that any of Kubernetes' API servers takes."""
+        """Flags of all API servers."""
         credentials = self.credentials
         return [
             f"--etcd-servers={self._etcd}",

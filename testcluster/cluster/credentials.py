@@ -10,8 +10,8 @@ _ADMINISTRATORS = "system:masters"
 
 
 class Credentials:
-    """`url`: the API server's; `server_names`: what its certificate and the CRD server's are for,
-    as openssl writes it (`IP:127.0.0.1`, `DNS:localhost`)."""
+    """A cluster's certificate authorities. `url`: of the API server; `server_names`: names in its
+    and the CRD server's certificates, in openssl's format (`IP:127.0.0.1`, `DNS:localhost`)."""
 
     def __init__(self, directory: Path, url: str, server_names: Sequence[str]) -> None:
         directory.mkdir(parents=True)
@@ -19,18 +19,18 @@ class Credentials:
         self._url = url
         self.authority = Authority(directory, "kubernetes-ca")
         self.front_authority = Authority(directory, "front-proxy-ca")
-        """Signs for whom the API server may speak for its users to servers behind it."""
+        """Authority of the API server as a client of servers behind it, on behalf of its users."""
         self.front_proxy = self.front_authority.client("front-proxy", "front-proxy-client")
         self.server = self.authority.server("kube-apiserver", server_names)
         self.kubelet_client = self.administrator("kube-apiserver-kubelet-client")
         self.tokens = token_keys(directory)
 
     def administrator(self, name: str) -> KeyPair:
-        """May do everything."""
+        """Return a key pair with all rights."""
         return self.authority.client(name, name, _ADMINISTRATORS)
 
     def access(self, name: str) -> Access:
-        """Return the access of a part of the cluster's own machinery, which has all rights."""
+        """Return access with all rights for a part of the test cluster."""
         client = self.administrator(name)
         authority = self.authority.certificate
         return Access(self._url, str(authority), str(client.certificate), str(client.key))
@@ -40,8 +40,7 @@ class Credentials:
         return write_kubeconfig(path, self._url, self.authority.certificate, client)
 
     def component_kubeconfig(self, name: str) -> Path:
-        """Return the kubeconfig of a Kubernetes component, which has that component's default
-        rights."""
+        """Return a kubeconfig with the default rights of a Kubernetes component."""
         return self.kubeconfig(name, self.authority.client(name, f"system:{name}"))
 
     def node_kubeconfig(self, node: str) -> Path:

@@ -1,4 +1,4 @@
-"""Objects as the Go types of the newest Kubernetes see them."""
+"""Strict decoding of objects by the Go types of the newest Kubernetes."""
 
 import json
 import subprocess
@@ -12,12 +12,12 @@ from cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict of the types on an object.
+    """The result for an object.
 
     Attributes:
-        error: Why they refuse it, such as a field that they do not know; empty if they accept it.
-        deprecated: Version that deprecated its API, such as ``1.33``; empty if none has.
-        removed: Version that stopped serving its API; empty if none has.
+        error: why it is refused, such as an unknown field; empty if it is accepted.
+        deprecated: version that deprecated its API, such as ``1.33``; empty if none has.
+        removed: version that removed its API; empty if none has.
     """
 
     error: str
@@ -36,7 +36,7 @@ def decode_strictly(objects: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     )
 
     def until_now(version: str) -> str:
-        """Return a version that is out, or nothing: beta APIs name their end from the start."""
+        """Return a released version, else nothing: beta APIs name a future removal."""
         return version if version and _numbers(version) <= newest else ""
 
     return [

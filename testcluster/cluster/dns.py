@@ -1,8 +1,8 @@
-"""The names of Services, as pods look them up.
+"""DNS names of Services for pods.
 
-dnsmasq answers from a file of hosts; this module writes it, after each change of an Endpoints
-object. Headless Services have the address of each endpoint, others their own. A process of its
-own: `python -m cluster.dns URL CA CERTIFICATE KEY FOLDER`.
+dnsmasq answers from a hosts file, which this module writes after each change of an Endpoints
+object. Headless Services have the addresses of their endpoints, others the cluster IP. It runs as a
+separate process: `python -m cluster.dns URL CA CERTIFICATE KEY FOLDER`.
 """
 
 import sys
@@ -16,8 +16,8 @@ DOMAIN = "cluster.local"
 
 
 def dnsmasq_flags(address: str, folder: Path) -> list[str]:
-    """Return the flags to answer at `address` from the files in `folder`, for the cluster's domain
-    alone."""
+    """Return the flags to answer at `address` from the files in `folder`, only for the cluster's
+    domain."""
     return [
         "--keep-in-foreground",
         "--conf-file=/dev/null",
@@ -37,10 +37,9 @@ def dnsmasq_flags(address: str, folder: Path) -> list[str]:
 
 
 def hosts(services: Iterable[dict[str, Any]], endpoints: Iterable[dict[str, Any]]) -> str:
-    """A line for each address and name, as in /etc/hosts.
+    """Return a line for each address and name, as in /etc/hosts.
 
-    Endpoints hold the pods that are ready or, where a Service publishes addresses that are not,
-    all of them.
+    Endpoints have the ready pods or, if a Service publishes addresses that are not ready, all.
     """
     addresses = {_key(found): _ready(found) for found in endpoints}
     lines = []
@@ -68,8 +67,7 @@ def _ready(endpoints: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _hosts_of(api: Api) -> Iterator[str]:
-    """Yield the hosts now and after each change. Endpoints are watched alone, since a new Service
-    has its Endpoints at once."""
+    """Yield the hosts now and after each change of Endpoints, which new Services get at once."""
     for endpoints in api.watch("/api/v1/endpoints"):
         services = api.get("/api/v1/services")["items"]
         yield hosts(services, endpoints["items"])
@@ -78,7 +76,7 @@ def _hosts_of(api: Api) -> Iterator[str]:
 def main() -> None:
     *access, folder = sys.argv[1:]
     target = Path(folder) / "services"
-    partial = target.with_name(".partial")  # dnsmasq reads no file whose name begins with a dot
+    partial = target.with_name(".partial")  # dnsmasq ignores files whose names begin with a dot
     written = ""
     for text in _hosts_of(Api(Access(*access))):
         if text != written:

@@ -7,18 +7,18 @@ from cluster.capabilities import Capability
 
 
 class ClusterError(Exception):
-    """The cluster did not come up, or does not do what was asked; the message tells why."""
+    """A cluster that failed to start or to do an operation, with the cause."""
 
 
 class UnsupportedError(ClusterError, SkipTest):
-    """The cluster lacks a capability. A test that meets this error is skipped, not failed."""
+    """A missing capability of a cluster; the error skips the test."""
 
     def __init__(self, capability: Capability) -> None:
         super().__init__(f"this cluster cannot {capability}")
 
 
 class KubectlError(subprocess.CalledProcessError):
-    """kubectl refused; its words are the message."""
+    """A failure of kubectl, with its output."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self.stderr}"

@@ -1,4 +1,4 @@
-"""A cluster that is there already, whoever made it."""
+"""An existing cluster."""
 
 import json
 import os
@@ -19,15 +19,15 @@ _SERVICE_S = 30.0
 
 
 class GivenCluster(Cluster):
-    """The cluster of the current context of `KUBECONFIG`, as it was when the test run began.
+    """The cluster of the context of `KUBECONFIG` that was current when the test run began.
 
-    Nothing is started there. Services are reached by port-forward, each by one of its pods.
+    Services are reached by port-forward to one of their pods.
     """
 
     capabilities = frozenset({Capability.RUN_PODS})
 
     def __enter__(self) -> "GivenCluster":
-        # Its own kubectl fits its version better than the one that is built here.
+        # An installed kubectl probably matches the cluster's version better than the built one.
         installed = shutil.which("kubectl")
         kubectl = Path(installed) if installed else binaries.find() / "kubectl"
         with ExitStack() as stack:
@@ -37,7 +37,7 @@ class GivenCluster(Cluster):
             self.kubeconfig = self._folder / "kubeconfig"
             self.kubeconfig.touch(mode=0o600)
             self.kubeconfig.write_text(self._credentials(kubectl))
-            # The cache of a person may be that of an earlier cluster at the same address.
+            # The user's cache may contain an earlier cluster with the same address.
             self.kubectl_command = [
                 kubectl,
                 f"--kubeconfig={self.kubeconfig}",
@@ -52,7 +52,7 @@ class GivenCluster(Cluster):
         self._leave()
 
     def _credentials(self, kubectl: Path) -> str:
-        """Return the text of a kubeconfig file that lets in an administrator."""
+        """Return the text of an administrator's kubeconfig."""
         if not os.environ.get("KUBECONFIG"):
             raise ClusterError("KUBECONFIG names no cluster")
         return _current_context(kubectl)
@@ -90,7 +90,7 @@ class GivenCluster(Cluster):
 
 
 def _current_context(kubectl: Path) -> str:
-    """Return all that KUBECONFIG says of its current context, in one file's text."""
+    """Return the current context of KUBECONFIG as the text of one file."""
     command = [kubectl, "config", "view", "--raw", "--flatten", "--minify"]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:

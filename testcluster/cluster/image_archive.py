@@ -1,8 +1,7 @@
-"""Container images without an engine or a registry: tar layers and an OCI archive around them.
+"""Container images without a container engine or registry: tar layers in an OCI archive.
 
-A layer is an uncompressed tar file that depends on nothing but its contents: entries are sorted,
-belong to root and have no time. So the same contents give the same digest, and a node that has a
-layer already does not unpack it again.
+A layer is an uncompressed tar file that only depends on its contents: entries are sorted, belong to
+root and have no time. The same contents have the same digest, so nodes do not unpack them again.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 Content = Path | bytes
-"""What stands at a path of an image: a file or directory on disk, or a small file's bytes."""
+"""Content of a path in an image: a file or directory on disk, or a small file's bytes."""
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -26,7 +25,7 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """The way in which a container of the image starts, unless its pod overrides it."""
+    """The default command, environment and user of an image."""
 
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
@@ -51,12 +50,11 @@ def everything(_: Path) -> bool:
 def write_layer(
     target: Path, contents: Mapping[str, Content], keep: Callable[[Path], bool] = everything
 ) -> None:
-    """Write `contents` (absolute path in the image → what stands there) as a layer.
+    """Write `contents` by their absolute paths in the image as a layer.
 
-    A directory comes with all that is below it and for which `keep` is true of the path on disk (a
-    directory that is not kept is not entered). Directories above a path are made (mode 755);
-    modes are kept, symbolic links stay links, hard links become files of their own. Of two
-    contents that meet at one path, the later one counts.
+    Directories include everything below them for which `keep` is true of the path on disk (others
+    are not entered). Parent directories are created (mode 755); modes and symbolic links are kept,
+    hard links become separate files. For equal paths, the later content counts.
 
     Raises ValueError for a path that is not absolute and for a socket, device or pipe.
     """
@@ -75,10 +73,8 @@ def write_layer(
 
 
 def write_image(target: Path, name: str, layers: Sequence[Path], config: ImageConfig) -> Image:
-    """Write an OCI archive of `layers` (tar files, lowest first) under a full `name`.
-
-    `name` has a registry's host and a tag (`registry.local/pause:1`), because the kubelet adds
-    both to a name without them and would not find it.
+    """Write an OCI archive of `layers` (tar files, lowest first) under a full `name`, with a
+    registry's host and a tag (`registry.local/pause:1`): the kubelet adds both to shorter names.
     """
     host, slash, rest = name.partition("/")
     if not slash or "." not in host or ":" not in rest:
@@ -118,7 +114,7 @@ def write_image(target: Path, name: str, layers: Sequence[Path], config: ImageCo
     }
     index = {"schemaVersion": 2, "manifests": [manifest | {"annotations": annotations}]}
     with _replacing(target) as partial, tarfile.open(partial, "w") as tar:
-        _add(tar, "index.json", _json(index))  # first, so that `read_image` need not search
+        _add(tar, "index.json", _json(index))  # first, as `read_image` expects
         _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
         for blob in (manifest_blob, config_blob):
             _add(tar, _blob(_digest(blob)), blob)
@@ -128,7 +124,7 @@ def write_image(target: Path, name: str, layers: Sequence[Path], config: ImageCo
 
 
 def read_image(archive: Path) -> Image:
-    """The image in an archive that `write_image` wrote."""
+    """Return the image in an archive of `write_image`."""
     with tarfile.open(archive) as tar:
         index = tar.extractfile("index.json")
         assert index is not None, "index.json is a file"
@@ -139,7 +135,7 @@ def read_image(archive: Path) -> Image:
 def _walk(
     content: Content, keep: Callable[[Path], bool]
 ) -> Iterator[tuple[PurePosixPath, Content]]:
-    """`content` and all below it, each with its path relative to it."""
+    """Yield `content` and everything below it, each with its relative path."""
     yield PurePosixPath(), content
     if isinstance(content, Path) and content.is_dir() and not content.is_symlink():
         for child in filter(keep, content.iterdir()):
@@ -148,7 +144,7 @@ def _walk(
 
 
 def _add(tar: tarfile.TarFile, name: str, content: Content | None) -> None:
-    """Add one entry that has root as its owner and no time; None is a plain directory."""
+    """Add one entry with root as its owner and no time; None means a directory."""
     entry = tarfile.TarInfo(name)
     if content is None:
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
@@ -176,7 +172,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Content | None) -> None:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """A path to write to, which takes `target`'s place once all is written."""
+    """Yield a path to write to, which replaces `target` at the end."""
     partial = target.with_name(target.name + ".partial")
     try:
         yield partial

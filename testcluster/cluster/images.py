@@ -1,4 +1,4 @@
-"""The two images that every node has: `pause`, which holds a pod, and `busybox`."""
+"""The two images of every node: `pause`, for a pod's sandbox, and `busybox`."""
 
 import subprocess
 import tempfile
@@ -11,7 +11,7 @@ BUSYBOX = "registry.local/busybox:1"
 
 
 def build(binaries: Path, folder: Path) -> list[Path]:
-    """Write both archives into `folder`; same binaries, same archives."""
+    """Write both archives into `folder`; equal binaries make equal archives."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         return [

@@ -1,7 +1,7 @@
-"""The process that holds a cluster up when a person, not a test, wants one.
+"""The background process of a cluster for interactive use.
 
-All that the cluster runs ends with its keeper, in whatever way that ends. The keeper holds a lock
-on the file that tells of it, so that nobody takes the file of a dead one at its word.
+All processes of the cluster end with the keeper, even if it is killed. The keeper locks the file
+that describes it, so that the file of a dead keeper is recognized.
 """
 
 import fcntl
@@ -29,17 +29,17 @@ TIERS = {"api": ApiCluster, "nodes": NodeCluster}
 
 @dataclass(frozen=True)
 class Kept:
-    """The content of the keeper's file: the cluster that is, or was, up."""
+    """The content of the keeper's file, which describes its cluster."""
 
     pid: int
     directory: str
-    """All of the cluster's files; empty while it is not up yet."""
+    """Folder of the cluster's files; empty during the start."""
 
 
 def start(tier: str, images: Sequence[Path] = ()) -> None:
-    """Returns when the cluster is up; its steps are printed. Raises ClusterError if it fails.
+    """Start a cluster and print the steps. Raises ClusterError if the start fails.
 
-    images: archives that every node gets.
+    images: archives for every node.
     """
     if _is_running():
         raise ClusterError("a cluster is up already; `python -m cluster down` ends it")
@@ -65,7 +65,7 @@ def start(tier: str, images: Sequence[Path] = ()) -> None:
 
 
 def keep(tier: str, images: Sequence[Path] = ()) -> None:
-    """Be the keeper, until SIGTERM."""
+    """Run as the keeper until SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)
     with _file().open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -80,7 +80,7 @@ def keep(tier: str, images: Sequence[Path] = ()) -> None:
 
 
 def stop() -> None:
-    """End the cluster that is kept, if one is, and remove what is left of one that was."""
+    """Stop the kept cluster, if any, and remove the remains of one."""
     if _is_running():
         _end(_read().pid)
     if _file().exists():
@@ -117,7 +117,7 @@ def _is_running() -> bool:
 
 
 def _end(pid: int) -> None:
-    """Returns when the process is gone."""
+    """End a process, and wait for that."""
     process = os.pidfd_open(pid)
     signal.pidfd_send_signal(process, signal.SIGTERM)
     if not select.select([process], [], [], _STOP_S)[0]:
@@ -127,7 +127,7 @@ def _end(pid: int) -> None:
 
 
 def _leave(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough, and the way out takes a while
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # stopping takes a while
     raise SystemExit
 
 

@@ -1,4 +1,4 @@
-"""A cluster of kind (Kubernetes in Docker), made for a test run."""
+"""A cluster of kind (Kubernetes in Docker), created for a test run."""
 
 import json
 import os
@@ -23,8 +23,8 @@ _READY_S = 60.0
 class KindCluster(GivenCluster):
     """A control plane and two workers, deleted after the test run.
 
-    `KIND_IMAGE` names the image of the nodes, and so the version of Kubernetes; without it, nodes
-    have the default image of the installed kind. Services are reached by port-forward.
+    `KIND_IMAGE` is the image of the nodes, which determines the version of Kubernetes; the default
+    is that of the installed kind. Services are reached by port-forward.
     """
 
     capabilities = GivenCluster.capabilities | {
@@ -67,7 +67,7 @@ class KindCluster(GivenCluster):
             _on(node, "kill", "-KILL", str(process))
 
     def kill_kubelet(self, node: str) -> None:
-        # Only killed, systemd would start it again.
+        # systemd would restart a killed kubelet.
         _on(node, "systemctl", "stop", "kubelet")
 
     def start_kubelet(self, node: str) -> None:
@@ -87,5 +87,5 @@ def _kind(*arguments: str) -> None:
 
 
 def _on(node: str, *command: str) -> str:
-    """Run a command on a node, whose name is that of its container; return what it prints."""
+    """Run a command on a node, which is a container of that name; return its output."""
     return run("docker", "exec", node, *command)

@@ -1,8 +1,8 @@
-"""A machine inside this one: a mount, a network and a process namespace of its own.
+"""A machine inside this one, with separate mount, network and process namespaces.
 
-Its first process keeps the namespaces. When that ends (it does when this process ends), the kernel
-ends all of the machine's processes, and with them go mounts, links and rules: nothing is left to
-clean up. /run, /var/lib and /var/log are its own; all else it shares with this machine.
+Its first process ends with this process, and then the kernel ends all of the machine's processes
+and removes mounts, links and rules, so nothing has to be cleaned up. /run, /var/lib and /var/log
+are separate; all other folders are shared with this machine.
 """
 
 import os
@@ -21,7 +21,7 @@ _PATH = "/run/cluster/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 
 
 class Machine:
-    """`state`: the folder that its own folders are in; `logs`: for its processes' output."""
+    """A machine. `state`: parent of its folders; `logs`: folder for its processes' output."""
 
     def __init__(self, name: str, state: Path, logs: Path) -> None:
         self.name = name
@@ -29,17 +29,16 @@ class Machine:
         self._logs = logs
         self._first: Process | None = None
         self.pid = 0
-        """Of the first process, as this machine sees it."""
+        """Process id of the first process, outside."""
 
     def folder(self, path: str) -> Path:
-        """Create the machine's `path`, in one of its own folders, and return its path on this
-        side."""
+        """Create the machine's `path`, in one of its separate folders; return its path outside."""
         folder = self._state / path.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def start(self, first_process: Path) -> None:
-        """`first_process` must wait for children forever; see files/pause.go."""
+        """Start the machine. `first_process` must wait for children forever; see files/pause.go."""
         if any(self._state.is_relative_to(path) for path in _OWN):
             raise ClusterError(f"{self._state} is in a folder that nodes have themselves: {_OWN}")
         command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -47,7 +46,7 @@ class Machine:
         self._first = outer
 
         def is_up() -> bool:
-            # unshare's child has its own /proc before it becomes the first process.
+            # unshare's child has a separate /proc before it becomes the first process.
             comms = [Path(f"/proc/{pid}/comm").read_text() for pid in children(outer.pid)]
             return comms == [f"{first_process.name}\n"]
 
@@ -55,18 +54,18 @@ class Machine:
         (self.pid,) = children(outer.pid)
 
     def bind(self, source: Path, target: str, *options: str) -> None:
-        """`source` as we see it, `target` as the machine does."""
+        """Bind the outside path `source` to the machine's path `target`."""
         self.call("mount", "--rbind", *options, str(source), target)
 
     def bind_own_folders(self) -> None:
-        """Bind the machine's own folders, together with the mounts below them."""
+        """Bind the machine's separate folders, with the mounts below them."""
         for path in _OWN:
             self.bind(self.folder(path), path)
-        # As on any machine, mounts reach the containers that ask for them.
+        # Containers may ask for mount propagation.
         self.call("mount", "--make-rshared", "/")
 
     def call(self, *command: str, stdin: IO[bytes] | None = None) -> str:
-        """Run a command there and return what it printed. Raises ClusterError if it fails."""
+        """Run a command in the machine; return its output. Raises ClusterError if it fails."""
         ended = subprocess.run(
             [*self._enter, *command],
             stdin=stdin or subprocess.DEVNULL,
@@ -84,7 +83,7 @@ class Machine:
         return InsideProcess(f"{self.name}'s {name}", [*self._enter, *tied], log, {"PATH": _PATH})
 
     def stop(self) -> None:
-        """Stop the machine and every process that runs there."""
+        """Stop the machine and all its processes."""
         if self._first is not None:
             self._first.kill()
             self._first = None
@@ -98,10 +97,10 @@ class Machine:
 
 
 class InsideProcess(Process):
-    """The process that we start stays outside and waits for its child inside."""
+    """A process outside that waits for its child inside the machine."""
 
     def kill(self) -> None:
-        """Returns when the child is gone and, for example, its ports are free."""
+        """Kill the process; return when the child has ended and its ports are free."""
         for child in children(self.pid):
             os.kill(child, signal.SIGKILL)
         self.wait()

@@ -1,9 +1,9 @@
 """The cluster's network: one bridge on the machine, and a network namespace for each node.
 
-The machine and the nodes see each other, and all of them see all pods by their own addresses. A
-Service's address leads from the machine to the first node, whose kube-proxy knows the rest. All
-rules and routes are in the nodes' namespaces, but for the routes that belong to the bridge: when
-the nodes and the bridge are gone, nothing is left. Pods reach nothing outside the machine.
+The machine and the nodes reach each other and all pods. A Service's address is routed from the
+machine to the first node, whose kube-proxy forwards it. All rules and routes are in the nodes'
+namespaces, except the bridge's routes, so nothing remains without nodes and bridge. Pods reach
+nothing outside the machine.
 """
 
 import ipaddress
@@ -17,13 +17,13 @@ PODS = ipaddress.ip_network("10.244.0.0/16")
 SERVICES = ipaddress.ip_network("10.96.0.0/16")
 
 MACHINE = str(_MACHINE.ip)
-"""The machine's address for nodes and pods; the API server and DNS are here."""
+"""The machine's address for nodes and pods, used by the API server and DNS."""
 
 
 @dataclass(frozen=True)
 class NodeNetwork:
     number: int
-    """From 1."""
+    """Number of the node, from 1."""
 
     @property
     def address(self) -> str:
@@ -72,7 +72,7 @@ def remove_links() -> None:
         try:
             _ip(f"link delete {link.name}")
         except subprocess.CalledProcessError:
-            # The kernel takes a link with its node's namespace, though not at once.
+            # The kernel removes a link with its node's namespace, but not at once.
             if link.exists():
                 raise
 

@@ -1,4 +1,4 @@
-"""A node runs containerd, kubelet and kube-proxy on a machine of its own."""
+"""A node: containerd, kubelet and kube-proxy on a separate machine."""
 
 import json
 import shutil
@@ -26,17 +26,17 @@ _SYSCTLS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
 }
-"""What the kubelet would set for all of the machine; it finds files that say so already."""
+"""Settings that the kubelet would change for the whole machine; it finds them in place."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A node's folders, as this machine sees them."""
+    """A node's folders, by their paths on this machine."""
 
     state: Path
-    """The node's own; gone with the cluster."""
+    """Folder of the node, removed with the cluster."""
     image_store: Path
-    """containerd's root: images stay unpacked from cluster to cluster."""
+    """containerd's root, in which images stay unpacked for later clusters."""
     binaries: Path
     logs: Path
 
@@ -50,7 +50,7 @@ class Node:
         self._processes: dict[str, Process] = {}
 
     def boot(self, neighbours: list[NodeNetwork], credentials: Credentials) -> None:
-        """Returns when containerd runs and the node is connected to its neighbours."""
+        """Start containerd and connect the node to its neighbours."""
         machine = self._machine
         self._write_settings(credentials)
         machine.start(self._disk.binaries / "pause")
@@ -88,13 +88,13 @@ class Node:
             f"--hostname-override={self.name}",
             f"--cluster-cidr={network.PODS}",
             "--proxy-mode=iptables",
-            # These are all of the machine's, not the node's alone.
+            # These settings would apply to the whole machine.
             "--conntrack-max-per-core=0",
             "--oom-score-adj=0",
         )
 
     def import_image(self, archive: Path) -> None:
-        """Does nothing if the node has the archive's image, unpacked."""
+        """Import the archive's image unless the node has it."""
         image = read_image(archive)
         lines = (line.split() for line in self._ctr("images", "check").splitlines())
         present = {fields[0]: (fields[2], fields[-1]) for fields in lines}
@@ -145,7 +145,7 @@ class Node:
             self._machine.bind(file, f"/proc/sys/{name}")
 
     def _remove_old_containers(self) -> None:
-        """Remove containers of an earlier cluster, which containerd records beside the images."""
+        """Remove containers of an earlier cluster, which containerd stores with the images."""
         self._start_containerd("containerd-only.toml")
         if old := self._ctr("containers", "list", "--quiet").split():
             self._ctr("containers", "delete", *old)
@@ -178,7 +178,7 @@ _CTR = (f"{_BINARIES}/ctr", "--namespace=k8s.io")
 
 
 def _pod_network(addresses: str) -> dict[str, object]:
-    """A CNI configuration: a bridge whose pods reach all others by routes, with no translation."""
+    """Return a CNI configuration of a bridge with routes to all pods, without NAT."""
     ipam = {
         "type": "host-local",
         "ranges": [[{"subnet": addresses}]],

@@ -1,5 +1,4 @@
-"""A cluster of two real nodes on one machine runs all of Kubernetes, including containers. It needs
-root."""
+"""A cluster of two real nodes on one machine, which runs containers. It needs root."""
 
 import fcntl
 import os
@@ -23,7 +22,7 @@ NODES = {"node1": NodeNetwork(1), "node2": NodeNetwork(2)}
 _PORT = 6443
 _GPU = "nvidia.com/gpu"
 _CONTROLLER_FLAGS = (
-    # Sooner than by default, because tests wait for it: a node without its kubelet is NotReady.
+    # Shorter than the default, because tests wait for a node to become NotReady.
     "--node-monitor-period=2s",
     "--node-monitor-grace-period=16s",
     "--horizontal-pod-autoscaler-sync-period=5s",
@@ -31,11 +30,10 @@ _CONTROLLER_FLAGS = (
 
 
 class NodeCluster(BuiltCluster):
-    """Nodes `node1` and `node2`, whose pods, Services and names work as anywhere.
+    """Nodes `node1` and `node2`, with pods, Services and DNS.
 
-    The machine reaches pods and Services by their addresses, and pods reach the machine at
-    `network.MACHINE`; nothing else. Only one can be up. Use it in a thread that lives as long as
-    the cluster: its processes end with the thread.
+    The machine reaches pods and Services by their addresses, and pods only reach the machine, at
+    `network.MACHINE`. Only one cluster can run. Its processes end with the thread that starts it.
     """
 
     capabilities = frozenset(Capability)
@@ -72,9 +70,9 @@ class NodeCluster(BuiltCluster):
     def kill_pod(self, namespace: str, pod: str) -> None:
         found = self._control_plane.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
         for pid in cgroups.processes(f"pod{found['metadata']['uid']}"):
-            # A container's first process takes the others along.
+            # The other processes end with a container's first one.
             with suppress(FileNotFoundError, ProcessLookupError):
-                # The pod's own process holds its network, and is none of its containers.
+                # The pod's sandbox keeps its network, and is not one of its containers.
                 if Path(f"/proc/{pid}/comm").read_text() != "pause\n":
                     os.kill(pid, signal.SIGKILL)
 
@@ -85,7 +83,7 @@ class NodeCluster(BuiltCluster):
         before = self._heartbeat(node)
         self._nodes[node].start_kubelet()
         self._wait_until(lambda: self._heartbeat(node) > before, f"{node} reports")
-        # A kubelet that starts sets what it does not know to zero.
+        # A starting kubelet sets unknown resources to zero.
         if node in self._gpus:
             self.fake_gpus(node, self._gpus[node])
         self._wait_until(lambda: self._is_ready(node), f"{node} is Ready")
@@ -154,8 +152,7 @@ class NodeCluster(BuiltCluster):
         return self._ready_condition(node).get("status") == "True"
 
     def _heartbeat(self, node: str) -> str:
-        """Return the time of the last report of the node's kubelet, or an empty string if there is
-        none."""
+        """Return the time of the kubelet's last report, or an empty string."""
         return self._ready_condition(node).get("lastHeartbeatTime", "")
 
     def _ready_condition(self, node: str) -> dict[str, Any]:
@@ -165,14 +162,13 @@ class NodeCluster(BuiltCluster):
 
 
 def remove_remains() -> None:
-    """Remove what a killed cluster has left on the machine. Raises ClusterError if a cluster is
-    up."""
+    """Remove the remains of a killed cluster. Raises ClusterError if a cluster is running."""
     with _only_one():
         _remove_remains()
 
 
 def _remove_remains() -> None:
-    """Remove what outlives a cluster's processes, after they have ended."""
+    """Remove everything that outlives a cluster's processes."""
     network.remove_links()
     cgroups.remove()
     shutil.rmtree(places.nodes_run(), ignore_errors=True)
@@ -191,6 +187,6 @@ def _only_one() -> Iterator[None]:
 
 
 def _resolving_by(resolver: Path) -> list[str]:
-    """The CRD server looks webhooks' Services up by name, and must ask the cluster's DNS."""
+    """Return a command prefix with the cluster's DNS, which the CRD server needs for webhooks."""
     script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
     return ["unshare", "--mount", "--", "sh", "-c", script, str(resolver)]

@@ -1,4 +1,4 @@
-"""The few programs that a cluster takes from the machine itself; none of them is a daemon."""
+"""The few programs that a cluster uses from the machine; none is a daemon."""
 
 import os
 import shutil
@@ -19,17 +19,17 @@ NODES_TIER = API_TIER | {
     "sysctl": "procps",
     "unshare": "util-linux",
 }
-"""Program → its Debian package."""
+"""Debian packages by program."""
 
 
 def require(programs: dict[str, str]) -> None:
-    """Raises ClusterError if a program is missing."""
+    """Raise ClusterError if a program is missing."""
     if missing := _missing(programs):
         raise ClusterError(f"programs are missing: apt-get install {' '.join(missing)}")
 
 
 def install(programs: dict[str, str], steps: Steps) -> None:
-    """Install what is missing; only root can, and others learn what they lack."""
+    """Install missing programs. Raises ClusterError with their names without root."""
     missing = _missing(programs)
     if missing and os.geteuid() == 0:
         with steps(f"Packages: {', '.join(missing)}"):
@@ -40,7 +40,7 @@ def install(programs: dict[str, str], steps: Steps) -> None:
 
 
 def _missing(programs: dict[str, str]) -> list[str]:
-    # Not every PATH has the folders that root's has.
+    # A user's PATH may lack these folders.
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
     return sorted(
         {package for program, package in programs.items() if not shutil.which(program, path=path)}

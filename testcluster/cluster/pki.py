@@ -1,4 +1,4 @@
-"""A cluster's certificates, by openssl."""
+"""Certificates of a cluster, made by openssl."""
 
 import base64
 import json
@@ -13,14 +13,14 @@ _DAYS = "365"
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A key and what is public of it: a certificate, or for tokens the bare public key."""
+    """A private key with its certificate or, for tokens, its public key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """A certificate authority of its own, with all its files in one directory."""
+    """A certificate authority with all its files in one directory."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
@@ -37,12 +37,12 @@ class Authority:
         return self.pair.certificate
 
     def client(self, name: str, user: str, group: str = "") -> KeyPair:
-        """Proves to be `user`, a member of `group`."""
+        """Return a client certificate of `user`, a member of `group`."""
         subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
         return self._issue(name, subject, "clientAuth", ())
 
     def server(self, name: str, alternative_names: Sequence[str]) -> KeyPair:
-        """`alternative_names` as openssl writes them: `IP:127.0.0.1`, `DNS:localhost`."""
+        """Return a server certificate; names are like `IP:127.0.0.1`, `DNS:localhost`."""
         return self._issue(name, f"/CN={name}", "serverAuth", alternative_names)
 
     def _issue(
@@ -70,7 +70,7 @@ def token_keys(directory: Path) -> KeyPair:
 
 
 def write_kubeconfig(path: Path, server: str, authority: Path, client: KeyPair) -> Path:
-    """A kubeconfig that holds all it needs. Returns `path`."""
+    """Write a kubeconfig with embedded credentials; return `path`."""
     cluster = {"server": server, "certificate-authority-data": _base64(authority)}
     user = {
         "client-certificate-data": _base64(client.certificate),

@@ -1,4 +1,4 @@
-"""The functions here return the paths of all files outside the checkout."""
+"""Paths of all files outside the checkout."""
 
 import os
 from pathlib import Path
@@ -10,25 +10,25 @@ def cache() -> Path:
 
 
 def binaries() -> Path:
-    """Kubernetes, etcd, containerd and the rest, as `python -m cluster build` leaves them."""
+    """Return the folder of the programs built by `python -m cluster build`."""
     return cache() / "bin"
 
 
 def parts() -> Path:
-    """Binaries by recipe, which `binaries` links to."""
+    """Return the folder of binaries by recipe, which `binaries` links to."""
     return cache() / "parts"
 
 
 def images() -> Path:
-    """Image archives, kept from run to run."""
+    """Return the folder of image archives, kept between runs."""
     return cache() / "images"
 
 
 def image_store(node: str) -> Path:
-    """A node's containerd root: images stay unpacked from run to run."""
+    """Return a node's containerd root, in which images stay unpacked between runs."""
     return cache() / "nodes" / node
 
 
 def nodes_run() -> Path:
-    """Return the folder of all other state of the one node cluster that a machine can run."""
+    """Return the folder of all other state of the machine's only node cluster."""
     return cache() / "run"

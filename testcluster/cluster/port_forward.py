@@ -1,4 +1,4 @@
-"""`kubectl port-forward`: the way to a pod of any cluster."""
+"""`kubectl port-forward`, which reaches a pod of any cluster."""
 
 import socket
 from collections.abc import Sequence
@@ -12,10 +12,8 @@ _START_S = 30.0
 
 
 class PortForward:
-    """A port of this machine that leads to a port of one pod, until it is stopped.
-
-    Raises ClusterError, with what kubectl said, if it does not come up.
-    """
+    """A local port that is forwarded to a pod's port. Raises ClusterError with kubectl's output if
+    the start fails."""
 
     def __init__(
         self, kubectl_command: Sequence[str | Path], namespace: str, pod: str, port: int, log: Path
@@ -35,7 +33,7 @@ class PortForward:
 
     @property
     def address(self) -> str:
-        """Return where to connect, as ``127.0.0.1:8000``."""
+        """Return the local address, like ``127.0.0.1:8000``."""
         return f"{_ADDRESS}:{self._port}"
 
     @property

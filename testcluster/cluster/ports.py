@@ -6,10 +6,8 @@ from pathlib import Path
 
 
 def free(address: str, count: int) -> list[int]:
-    """Ports that nothing listens on, below those that the kernel gives to outgoing connections.
-
-    Several clusters that start at the same time get different ports, but for bad luck.
-    """
+    """Return random unused ports, below the range of outgoing connections, so that clusters that
+    start at the same time rarely collide."""
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     candidates = random.sample(range(first_outgoing - 10_000, first_outgoing), 1000)
     found = (port for port in candidates if _is_free(address, port))

@@ -1,4 +1,4 @@
-"""Child processes that end with this one, whatever way it ends."""
+"""Child processes that end with this one, even if it is killed."""
 
 import os
 import subprocess
@@ -13,10 +13,10 @@ _LOG_TAIL_BYTES = 2000
 
 
 class Process:
-    """A running program, its output in a log file.
+    """A running program with its output in a log file.
 
     The kernel kills it when the thread that started it ends (`setpriv --pdeathsig`), so even a
-    killed test run leaves none. Ctrl-C in a terminal does not reach it: its owner stops it.
+    killed test run leaves none. It does not get Ctrl-C; its owner stops it.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Process:
         return self._popen.poll() is None
 
     def kill(self) -> None:
-        """End it at once, and wait until it is gone."""
+        """Kill the process, and wait for its end."""
         self._popen.kill()
         self.wait()
 
     def stop(self) -> None:
-        """Let it end in its own way, if that does not take long."""
+        """Terminate the process; kill it after a time limit."""
         self._popen.terminate()
         try:
             self._popen.wait(_STOP_S)
@@ -66,14 +66,14 @@ class Process:
         self._popen.wait()
 
     def check(self) -> None:
-        """Raises ClusterError, with the log's end, if it has ended."""
+        """Raise ClusterError with the end of the log if the process has ended."""
         if not self.is_running:
             tail = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
             raise ClusterError(f"{self.name} ended with {self._popen.returncode}:\n{tail}")
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of the children of a process's first thread."""
+    """Return the process ids of the children of a process's first thread."""
     try:
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -85,7 +85,7 @@ def children(pid: int) -> list[int]:
 def run(
     *command: str, directory: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Run a command and return its output. Raises ClusterError with its last words if it fails."""
+    """Run a command; return its output. Raises ClusterError with the output's end if it fails."""
     settings = {**os.environ, **environment} if environment else None
     ended = subprocess.run(command, cwd=directory, env=settings, text=True, capture_output=True)
     if ended.returncode:
@@ -101,7 +101,8 @@ def wait_until(
     processes: Sequence[Process] = (),
     every_s: float = 0.05,
 ) -> None:
-    """Raises ClusterError when the time is up, or as soon as one of `processes` has ended."""
+    """Wait for a condition. Raises ClusterError at the time limit, or when one of `processes` has
+    ended."""
     give_up = time.monotonic() + timeout_s
     while not condition():
         for process in processes:

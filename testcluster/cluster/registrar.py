@@ -1,6 +1,6 @@
-"""Registers CRDs with the API server (see `apiservices`) for as long as the cluster is up.
+"""Continuous registration of CRDs at the API server (see `apiservices`).
 
-A process of its own: `python -m cluster.registrar URL CA CERTIFICATE KEY BACKEND`.
+It runs as a separate process: `python -m cluster.registrar URL CA CERTIFICATE KEY BACKEND`.
 """
 
 import sys
@@ -16,7 +16,7 @@ def main() -> None:
     *access, backend = sys.argv[1:]
     api = Api(Access(*access))
     for crds in api.watch(apiservices.CRDS):
-        # An API server that goes away meanwhile tells of all CRDs again once it is back.
+        # After an outage, the watch yields all CRDs again.
         with suppress(httpx.HTTPError):
             apiservices.register(crds["items"], apiservices.Backend.from_json(backend), api)
 

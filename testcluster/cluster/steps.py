@@ -1,4 +1,4 @@
-"""Tells what is being done, and how long each step took."""
+"""Progress messages with the duration of each step."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``python -m images [operator] [engine]`` makes images and prints where their archives lie."""
+"""``python -m images [operator] [engine]``: build images and print the paths of their archives."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The images of the end-to-end tests: by Docker where it answers, without it elsewhere."""
+"""The images of the end-to-end tests, built by Docker if it is available, else without it."""
 
 import tomllib
 from pathlib import Path
@@ -20,7 +20,7 @@ def build_engine_image() -> Path:
 def build_later_engine_image() -> Path:
     """Return an archive of ``registry.local/macroserve/engine:later``.
 
-    Its messages are those of a later version (``later_wire``).
+    Its messages are those of a future version (``later_wire``).
     """
     return _build("engine", later=True)
 

@@ -1,4 +1,4 @@
-"""Runs commands in an image as the chart's pods do, by runc alone: quicker than with a cluster."""
+"""Commands in an image with the restrictions of the chart's pods, by runc, without a cluster."""
 
 import json
 import shutil
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 WRITABLE = ("/tmp", "/var/cache/macroserve")
-"""Where pods have a volume."""
+"""Paths at which pods have a volume."""
 
 _COPY_BYTES = 1 << 20
 
 
 class Container:
-    """An image's files, unpacked into a folder, and its configuration."""
+    """An image's unpacked files and its configuration."""
 
     def __init__(self, archive: Path, folder: Path, runc: Path) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class Container:
                 self._unpack(tar, layer)
 
     def run(self, *command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end: read-only root, the image's user, no capability, no network."""
+        """Run a command with a read-only root, the image's user, no capability and no network."""
         (self._folder / "config.json").write_text(json.dumps(self._specification(command)))
         return subprocess.run(
             [self._runc, "run", "--bundle", self._folder, f"macroserve-{uuid.uuid4()}"],
@@ -44,7 +44,7 @@ class Container:
         layer = tar.extractfile(name)
         assert layer is not None, "a layer is a file"
         command = ["tar", "--extract", "--directory", self.root]
-        if descriptor["mediaType"].endswith("gzip"):  # as Docker's archives may have them
+        if descriptor["mediaType"].endswith("gzip"):  # possible in Docker's archives
             command.append("--gunzip")
         with subprocess.Popen(command, stdin=subprocess.PIPE) as unpacking:
             assert unpacking.stdin is not None

@@ -1,4 +1,4 @@
-"""Images by Docker, from the Dockerfiles as users build them."""
+"""Images built by Docker from the Dockerfiles, as by users."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _SITE_PACKAGES = f"{PREFIX}/lib/python3.11/site-packages/"
 
 
 def answers() -> bool:
-    """Return whether there is a docker command, and a daemon that answers it."""
+    """Return whether docker is installed and its daemon answers."""
     if shutil.which("docker") is None:
         return False
     try:
@@ -28,7 +28,7 @@ def answers() -> bool:
 
 
 def build(component: str, version: str, later: bool = False) -> Path:
-    """Build an image, leave it in Docker under its name, and return its archive."""
+    """Build an image, which Docker keeps under its name; return its archive."""
     name = image_name(component)
     dockerfile = str(dockerfile_of(component))
     _docker("build", "-f", dockerfile, "-t", name, "--build-arg", f"VERSION={version}", str(ROOT))
@@ -43,7 +43,7 @@ def build(component: str, version: str, later: bool = False) -> Path:
 
 
 def _add_later_wire(component: str) -> str:
-    """Build the image whose Python processes import ``later_wire`` first, and return its name."""
+    """Build the image whose Python processes import ``later_wire`` first; return its name."""
     name = image_name(component, later=True)
     with tempfile.TemporaryDirectory() as scratch:
         context = Path(scratch)
@@ -57,13 +57,13 @@ def _add_later_wire(component: str) -> str:
 
 
 def _docker(*arguments: str) -> str:
-    """Run docker and return what it printed; its progress goes to this process's own."""
+    """Run docker and return its output; its progress is printed to stderr."""
     ended = subprocess.run(
         ["docker", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        # An image is one manifest, not an index of it and of how it was built.
+        # An archive with one manifest, without an index and attestations.
         env=os.environ | {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
     )
     return ended.stdout

@@ -1,4 +1,4 @@
-"""Read an image's configuration from its Dockerfile, so that images built here equal it."""
+"""The configuration of an image from its Dockerfile, for images built without Docker."""
 
 import json
 import shlex
@@ -9,23 +9,21 @@ from pathlib import Path
 from cluster.image_archive import ImageConfig
 from dockerfile_parse import DockerfileParser
 
-# What python's images on Docker Hub set, which the Dockerfiles build on.
+# Environment of the python images on Docker Hub, on which the Dockerfiles are based.
 _BASE_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 @dataclass(frozen=True)
 class Dockerfile:
     arguments: Mapping[str, str]
-    """Every build argument of any stage that has a default."""
+    """Build arguments of all stages with defaults."""
     config: ImageConfig
-    """Of the last stage."""
+    """Configuration of the last stage."""
 
 
 def read_dockerfile(path: Path, arguments: Mapping[str, str]) -> Dockerfile:
-    """Read a Dockerfile as if it were built with the build `arguments`.
-
-    Raises KeyError if its last stage has no ENTRYPOINT, USER or WORKDIR.
-    """
+    """Read a Dockerfile with the build `arguments`. Raises KeyError if its last stage has no
+    ENTRYPOINT, USER or WORKDIR."""
     parser = DockerfileParser(
         str(path), parent_env=dict(_BASE_ENVIRONMENT), build_args=dict(arguments)
     )

@@ -1,7 +1,7 @@
-"""A later version of the messages between pods, for a test of upgrades.
+"""A future version of the messages between pods, for a test of upgrades.
 
-Every message and handle has a field that this version does not know, phases have other names, and
-a kind of message is new. It stands in an image's site-packages and changes what msgspec encodes.
+Every message and handle has an unknown field, phases have other names, and a kind of message is
+new. The module is in an image's site-packages and changes the messages that msgspec encodes.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import msgspec
 _Encoder = msgspec.json.Encoder
 _OWN = "macroserve."
 _CANONICAL = "_Signed"
-"""The envelope of a signed handle: its text is what is compared."""
+"""The envelope of a signed handle, whose text is compared."""
 
 
 class LaterEncoder:

@@ -1,15 +1,15 @@
-"""The names of the images and the places of their Dockerfiles."""
+"""The names of the images and the paths of their Dockerfiles."""
 
 from pathlib import Path
 
 from images.packages import ROOT
 
 _REPOSITORY = "registry.local/macroserve"
-"""No registry: clusters get the images from this machine."""
+"""Not a real registry: clusters get the images from this machine."""
 
 
 def image_name(component: str, later: bool = False) -> str:
-    """Return an image's full name; `later` is the one whose messages are of a later version."""
+    """Return an image's full name; `later` means the one with messages of a future version."""
     return f"{_REPOSITORY}/{component}:{'later' if later else 'e2e'}"
 
 

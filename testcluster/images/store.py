@@ -1,4 +1,4 @@
-"""Finished files, kept outside the checkout under a key of all that they are made of."""
+"""Finished files outside the checkout, by a key of all their inputs."""
 
 import fcntl
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_KEPT = 2  # of a kind: what is there now, and what another checkout beside this one has
+_KEPT = 2  # files of a kind: for this checkout and for another one
 
 _KEY_LENGTH = 16
 _ANY_KEY = "[0-9a-f]" * _KEY_LENGTH
@@ -24,7 +24,7 @@ def key_of(*parts: str | bytes) -> str:
 
 
 class Store:
-    """Make one with `open_store`, which lets in one process at a time."""
+    """A store, to be opened by `open_store`, which admits one process at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,10 +32,8 @@ class Store:
         shutil.rmtree(self._scratch, ignore_errors=True)  # left by a process that was killed
 
     def file(self, kind: str, key: str, build: Callable[[Path, Path], None]) -> Path:
-        """The file of this kind and key; where it is missing, `build(target, scratch)` makes it.
-
-        `scratch` is an empty folder. Only the latest files of a kind are kept.
-        """
+        """Return the file of this kind and key; if missing, `build(target, scratch)` makes it, with
+        an empty folder `scratch`. Only the latest files of a kind are kept."""
         path = self._folder / f"{kind}-{key}.tar"
         if not path.exists():
             self._scratch.mkdir()

@@ -1,7 +1,7 @@
 """Images without a container engine.
 
-An image is three layers: a base, the locked packages and, the only one that changes from commit to
-commit, the project. So a node that has an earlier image unpacks a few megabytes.
+An image has three layers: a base, the locked packages, and the project. Only the last one changes
+with each commit, so a node with an earlier image unpacks a few megabytes.
 """
 
 import sys
@@ -19,12 +19,12 @@ from images.names import dockerfile_of, image_name
 from images.packages import ROOT
 from images.store import Store, key_of, open_store
 
-# Read at once: a file edited while this runs must not stand for the code that runs.
+# Read at the start, so that the text is that of the running code.
 _CODE = {module: Path(str(module.__file__)).read_bytes() for module in (base, packages)}
 
 
 def build(component: str, version: str, later: bool = False) -> Path:
-    """Build an image with Macroserve's own tools and return its archive."""
+    """Build an image without a container engine; return its archive."""
     if sys.version_info[:2] != (3, 11):
         raise RuntimeError("images have Python 3.11 and are made with it, for its wheels")
     dockerfile = read_dockerfile(dockerfile_of(component), {"VERSION": version})
@@ -78,7 +78,7 @@ def build(component: str, version: str, later: bool = False) -> Path:
 
 
 class _Maker:
-    """Files from the store; those that have to be made first show how long it takes."""
+    """Files from the store, with progress messages for missing ones."""
 
     def __init__(self, store: Store, steps: Steps) -> None:
         self._store = store
@@ -95,5 +95,5 @@ class _Maker:
 
 
 def _recipe(module: ModuleType, *inputs: str | bytes) -> str:
-    """A change of how a layer is made is a change of the layer."""
+    """Return a key of a layer, which includes the code that makes it."""
     return key_of(_CODE[module], *inputs)

@@ -70,7 +70,7 @@ def test_api_cluster_applies_rules_across_fields(cluster: ApiCluster, namespace:
 
 def test_api_cluster_explains_fields(cluster: ApiCluster) -> None:
     def is_explained() -> bool:
-        # The API server collects explanations when it gets to it.
+        # The API server collects explanations in the background.
         try:
             return "The lower end of it." in cluster.kubectl("explain", "things.spec.low")
         except KubectlError:
@@ -278,7 +278,7 @@ def test_api_cluster_of_a_releases_binaries_serves_crds_itself(
         (tmp_path / name).symlink_to(binaries.find() / name)
     monkeypatch.setenv("KUBERNETES_BINARIES", str(tmp_path))
     crd = tmp_path / "things.yaml"
-    # The one at hand is too old for rules.
+    # The API server is too old for rules.
     crd.write_text(CRD.read_text().partition("              x-kubernetes-validations")[0])
     with ApiCluster() as cluster:
         cluster.apply_crd(crd)

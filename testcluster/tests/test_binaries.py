@@ -1,4 +1,4 @@
-"""The parts of the binaries are built once, again when their recipe changes, and never half."""
+"""Parts of the binaries are built once and when their recipe changes, never partially."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ QUIET = Steps(quiet=True)
 
 
 class Part:
-    """A recipe for one file, in place of the real ones, which take minutes."""
+    """A recipe for one file; real ones take minutes."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.builds = 0

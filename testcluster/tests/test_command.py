@@ -1,4 +1,4 @@
-"""`python -m cluster`: up, killed, up again, down; and the machine is as it was before."""
+"""`python -m cluster` starts and stops a cluster, also after a kill, and leaves nothing behind."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ FOLDERS = (
 )
 NODE_FOLDERS = (str(places.nodes_run()), "/run/cluster")
 KEPT = ("images", "nodes", "nodes.lock", "tests-passed.json")
-"""For the next cluster: images, the nodes' copies of them, and the record of these tests."""
+"""Files kept for the next cluster: images, the nodes' copies, and the record of these tests."""
 
 
 def run(*command: str) -> str:
@@ -51,7 +51,7 @@ def command(*arguments: str) -> str:
 
 
 def traces() -> dict[str, object]:
-    """Return everything that a cluster could leave on the machine."""
+    """Return all possible remains of a cluster on the machine."""
     rules = run("iptables-save") + run("ip6tables-save")
     return {
         "links": sorted(link.name for link in Path("/sys/class/net").iterdir()),
@@ -67,14 +67,14 @@ def traces() -> dict[str, object]:
 
 
 def processes(*folders: str) -> list[str]:
-    """Return the processes that are told to use one of a cluster's folders, as all of it are."""
+    """Return the processes with a cluster's folder in their command line, like all of its own."""
     listed = run("ps", "-wweo", "args=").splitlines()
     return [line for line in listed if any(folder in line for folder in folders)]
 
 
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
-    """Assert that no cluster is up before a test nor after it."""
+    """Assert that no cluster runs before or after a test."""
     command("down")
     yield
     command("down")

@@ -18,7 +18,7 @@ def layer(name: str) -> bytes:
 
 
 def archive(path: Path, *, compressed: bool) -> Path:
-    """Write an OCI archive of one layer, which has one empty file."""
+    """Write an OCI archive of one layer with one empty file."""
     content = layer("file")
     kind = "application/vnd.oci.image.layer.v1.tar"
     blobs = {"layer": gzip.compress(content) if compressed else content}

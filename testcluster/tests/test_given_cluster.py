@@ -1,4 +1,4 @@
-"""A given cluster is the one of KUBECONFIG, and its services are reached by port-forward."""
+"""An existing cluster is that of KUBECONFIG, and its services are reached by port-forward."""
 
 import json
 import os
@@ -42,7 +42,7 @@ elif arguments[:2] == ["get", "nodes"]:
 
 
 class Kubectl:
-    """A command of this name that plays a cluster."""
+    """A fake kubectl command."""
 
     def __init__(self, folder: Path) -> None:
         self._endpoints = folder / "endpoints.json"
@@ -52,7 +52,7 @@ class Kubectl:
         self.serve_by()
 
     def serve_by(self, *pods: str) -> None:
-        """Let these pods be ready behind the service."""
+        """Set the ready pods of the service."""
         addresses = [{"ip": "10.0.0.1", "targetRef": {"name": pod}} for pod in pods]
         subset: dict[str, Any] = {"addresses": addresses, "ports": [{"port": 8000}]}
         self._endpoints.write_text(json.dumps({"subsets": [subset] if pods else None}))

@@ -1,4 +1,4 @@
-"""Layers and archives: the same contents give the same bytes, whatever disk they come from."""
+"""Layers and archives of the same contents have the same bytes."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Images are built by Docker where it answers, and without it elsewhere."""
+"""Images are built by Docker if it is available, else without it."""
 
 import json
 import os
@@ -35,7 +35,7 @@ match sys.argv[1:]:
 
 
 class Docker:
-    """A command of this name that notes its calls."""
+    """A fake docker command that records its calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Docker:
 
 @pytest.fixture(autouse=True)
 def built_without_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Record the images built without Docker, in place of the builder that takes minutes."""
+    """Record the images to build without Docker instead of building them for minutes."""
     components: list[str] = []
 
     def build(component: str, version: str, later: bool = False) -> Path:

@@ -1,4 +1,4 @@
-"""A cluster of kind is made for a test run and deleted after it; kind and Docker are played."""
+"""A cluster of kind is created for a test run and deleted after it, with fake kind and Docker."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ elif name == "kubectl":
 
 
 class Played:
-    """Commands that are written down and answered as a cluster with two workers would."""
+    """Fake commands that are recorded and answered like a cluster with two workers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

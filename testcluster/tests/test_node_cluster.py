@@ -1,4 +1,4 @@
-"""The cluster of nodes is Kubernetes as its users know it; the end-to-end tests rely on it."""
+"""The cluster of nodes provides everything that the end-to-end tests use."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def cluster() -> Iterator[NodeCluster]:
 
 @pytest.fixture
 def kubectl(cluster: NodeCluster, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """Return kubectl in a namespace of the test's own; documents are passed on unchanged."""
+    """Return kubectl in a namespace for the test."""
     name = request.node.name.removeprefix("test_").replace("_", "-")[:60].strip("-")
     cluster.kubectl("create", "namespace", name)
 
@@ -96,7 +96,7 @@ def service(name: str, selects: str, **spec: Any) -> dict[str, Any]:
 
 
 def server(name: str, node: str = "") -> dict[str, Any]:
-    """A pod that answers each request with its host's name, and is ready once it does."""
+    """Return a pod that answers requests with its host name, and then becomes ready."""
     return pod(name, SERVE, node, readinessProbe=PROBE)
 
 
@@ -109,20 +109,20 @@ def wait_for_pod(kubectl: Kubectl, name: str) -> None:
 
 
 def reached(url: str) -> str:
-    """Return what this machine gets from `url`. Its node hears of a service's ready pods a moment
-    later than the tests do, so connecting is tried again."""
+    """Return the response of `url` to this machine, with retries until kube-proxy has updated the
+    Service's pods."""
     with httpx.Client(transport=httpx.HTTPTransport(retries=6)) as client:
         return client.get(url).text.strip()
 
 
 def reached_by(kubectl: Kubectl, caller: str, url: str) -> str:
-    """Return what the pod `caller` gets from `url`, once its node has heard of it."""
+    """Return the response of `url` to the pod `caller`, with the same retries."""
     tries = f"for _ in $(seq 50); do wget -qO- {url} && exit; sleep 0.2; done; exit 1"
     return kubectl("exec", caller, "--", "sh", "-c", tries).strip()
 
 
 def on_each_node(kubectl: Kubectl, command: str = "sleep 1000") -> dict[str, str]:
-    """A running pod on each node: its node → its name."""
+    """Start a pod on each node; return their names by node."""
     for node in NODES:
         kubectl("apply", "-f", "-", input=pod(f"on-{node}", command, node))
     for node in NODES:
@@ -237,7 +237,7 @@ def test_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Kube
     cluster.kill_kubelet("node2")
     try:
         cluster.kubectl("wait", "node/node2", "--for=condition=Ready=Unknown", "--timeout=40s")
-        # Of its pods Kubernetes says so a moment later.
+        # The condition of its pods follows a moment later.
         kubectl("wait", "pod/web", "--for=condition=Ready=False", "--timeout=20s")
         assert reached(f"http://{address}:8080") == "web", "it runs on all the same"
     finally:
@@ -248,7 +248,7 @@ def test_lost_node_is_noticed_and_comes_back(cluster: NodeCluster, kubectl: Kube
 
 def test_killed_pod_gets_no_signal_and_starts_again(cluster: NodeCluster, kubectl: Kubectl) -> None:
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
-    # The kubelet loses a container's last end at times, so the pod keeps what it was told itself.
+    # The pod records SIGTERM in a volume, as the kubelet may lose a container's last state.
     hears = "trap 'touch /told/to-end; exit 3' TERM; while :; do sleep 0.1; done"
     deaf = pod("deaf", hears, volumeMounts=[{"name": "told", "mountPath": "/told"}])
     deaf["spec"]["volumes"] = [{"name": "told", "emptyDir": {}}]
@@ -293,8 +293,8 @@ def test_pods_run_on_without_the_api_server(cluster: NodeCluster, kubectl: Kubec
 def test_webhooks_are_called_through_their_service(
     cluster: NodeCluster, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    """The API server calls webhooks of core resources, the CRD server those of others. An HTTP
-    response where HTTPS is expected shows that the webhook was reached."""
+    """The API server calls webhooks of core resources, the CRD server those of custom ones. Their
+    error about HTTP instead of HTTPS shows that the webhook was reached."""
     namespace = field(kubectl, "serviceaccount/default", ".metadata.namespace")
     kubectl("apply", "-f", "-", input=server("web"))
     secure = service("web", "web", ports=[{"port": 443, "targetPort": 8080}])

@@ -1,4 +1,4 @@
-"""Child processes end when they should, and say why when they should not have."""
+"""Child processes end when they should, and errors of others show why they ended."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ LONG = ["sleep", "100"]
 
 
 def is_there(pid: int) -> bool:
-    """Tell whether the process runs: a zombie does not count."""
+    """Return whether the process runs; zombies do not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

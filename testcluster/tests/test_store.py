@@ -1,4 +1,4 @@
-"""Files are made once for a key, whole or not at all, by one process at a time."""
+"""Files are made once per key, completely or not at all, by one process at a time."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Recipes for the binaries of a test cluster. Each part is built by itself, and none needs root."""
+"""Recipes for the binaries of a test cluster, which are built separately and without root."""
 
 import hashlib
 import inspect
@@ -16,9 +16,9 @@ class Recipe:
     """A recipe for one part of the binaries.
 
     Attributes:
-        make: Puts the binaries into its second folder, and uses the first one as scratch. Returns
-            versions by name.
-        sources: Files that the binaries depend on.
+        make: writes the binaries to its second argument, with the first one as a scratch folder,
+            and returns versions by name.
+        sources: files that the binaries depend on.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Hash of the sources."""
+        """Return a hash of the sources."""
         digest = hashlib.sha256()
         for source in self.sources:
             digest.update(source.read_bytes())
