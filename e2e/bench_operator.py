@@ -1,7 +1,7 @@
-"""Measure what 200 idle MacroInstances cost the operator, and how soon it acts on a change.
+"""Measure the operator's usage with 200 idle MacroInstances, and its reaction time to a change.
 
-A real API server, and the real operator. The pods are played: they count as ready, and a head of
-each MacroInstance answers that all is well, as often as it is asked.
+API server and operator are real. Pods are faked as ready, with a head for each MacroInstance that
+always reports a healthy deployment.
 
     python e2e/bench_operator.py --json FILE
 """
@@ -57,12 +57,12 @@ MACROINSTANCES = {
 }
 READY_TIMEOUT_S = 240
 SETTLE_S = 45
-"""Reconciles have become as rare as they get."""
+"""Time until the interval of reconciles has reached its maximum."""
 IDLE_S = 60
 REACTION_TIMEOUT_S = 30
 
 KOPF = "import sys; sys.modules['uvloop'] = None; from kopf.cli import main; main()"
-"""As in the operator's image, where there is no uvloop."""
+"""kopf without uvloop, as in the operator's image."""
 
 
 def manifest(index: int) -> dict[str, Any]:
@@ -82,19 +82,18 @@ def manifest(index: int) -> dict[str, Any]:
 
 @dataclass
 class Addresses:
-    """Give each pod an address of its own on the loopback network, by which the heads tell pods
-    apart."""
+    """Loopback addresses of pods, one each, which identify the heads."""
 
     by_pod: dict[str, str] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
-    """MacroInstances, by the address of their head."""
+    """MacroInstances by the address of their head."""
 
     def of(self, pod: str) -> str:
         return self.by_pod.setdefault(pod, str(IPv4Address("127.1.0.1") + len(self.by_pod)))
 
 
 class Pods:
-    """Plays kubelets, schedulers and heads."""
+    """A fake of kubelets, schedulers and heads."""
 
     def __init__(self, core: CoreV1Api, apps: AppsV1Api) -> None:
         self._core = core
@@ -248,7 +247,7 @@ def is_ready(resource: dict[str, Any]) -> bool:
 
 
 async def cost(process: psutil.Process) -> dict[str, float]:
-    """Return the cost of an idle operator."""
+    """Return the CPU and memory of an idle operator."""
     before, started = process.cpu_times(), time.perf_counter()
     await asyncio.sleep(IDLE_S)
     after, elapsed_s = process.cpu_times(), time.perf_counter() - started

@@ -1,5 +1,5 @@
-"""Measure how soon a cell of six splits while it serves, and whether a stream notices. The cluster
-is the one that KUBECONFIG names, with the chart installed.
+"""Measure how soon a serving cell of six splits, and whether streams are disturbed. The cluster is
+that of KUBECONFIG, with the chart installed.
 
     python e2e/bench_split.py --json FILE
 """
@@ -29,7 +29,7 @@ POD_AND_CELL = r"""jsonpath={.metadata.name} {.metadata.labels.macroserve\.io/ce
 
 
 class Moves:
-    """Record when each pod, by name, changed its cell, on the clock ``time.perf_counter``."""
+    """Times at which pods, by name, changed their cell, on the clock ``time.perf_counter``."""
 
     def __init__(self, cluster: GivenCluster) -> None:
         self.seen: dict[str, float] = {}

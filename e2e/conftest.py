@@ -1,11 +1,10 @@
-"""The fixtures give each test one cluster, one release of the chart and a namespace of its own.
+"""Fixtures: a cluster and a release of the chart for all tests, a namespace for each.
 
-The cluster is built here, made by kind with ``CLUSTER=kind``, or with ``CLUSTER=given`` the one
-that KUBECONFIG names, which finds the images under the names that IMAGES gives (``PREFIX:TAG``). A
-case says by its mark ``needs`` which capabilities it needs, and is skipped on a cluster that lacks
-one.
+The cluster is built here, created by kind with ``CLUSTER=kind``, or with ``CLUSTER=given`` that of
+KUBECONFIG, with images named by IMAGES (``PREFIX:TAG``). The mark ``needs`` lists the capabilities
+that a case needs; it is skipped on a cluster that lacks one.
 
-What a failed test leaves to look at (resources, events, logs) goes to ``build/e2e/``.
+Resources, events and logs of failed tests are written to ``build/e2e/``.
 """
 
 import os
@@ -41,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def release(cluster: Cluster) -> Iterator[Release]:
-    """Installed; a test that changes it puts it back."""
+    """The installed release; a test that changes it restores it."""
     if Capability.IMPORT_IMAGES in cluster.capabilities:
         for image in (build_operator_image(), build_engine_image()):
             cluster.import_image(image)
@@ -59,32 +58,32 @@ def release(cluster: Cluster) -> Iterator[Release]:
 
 @pytest.fixture
 def operator(cluster: Cluster, release: Release) -> Kube:
-    """The operator's own namespace."""
+    """The operator's namespace."""
     return Kube(cluster, NAMESPACE)
 
 
 @pytest.fixture
 def kube(cluster: Cluster, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
-    """A namespace for the test, gone afterwards with all that is in it."""
+    """A namespace for the test, deleted afterwards."""
     kube = Kube(cluster, f"e2e-{_name(request.node)}")
     cluster.kubectl("create", "namespace", kube.namespace)
     yield kube
     if _has_failed(request.node):
         _keep_traces(request.node, kube, operator)
     kube("delete", "macroinstances", "--all", "--timeout=120s")
-    # Nothing uses the name again, and Kubernetes may look after minutes whether all is gone.
+    # Without waiting, which may take minutes; the name is not reused.
     cluster.kubectl("delete", "namespace", kube.namespace, "--wait=false")
 
 
 @pytest.fixture
 def fresh(kube: Kube) -> Served:
-    """Three emulated instances, Ready, of the test's own."""
+    """A Ready MacroInstance of three emulated instances for the test alone."""
     return _three_instances(kube)
 
 
 @pytest.fixture(scope="session")
 def standing(cluster: Cluster, release: Release) -> Iterator[Kube]:
-    """The namespace of what serves one test after another."""
+    """The namespace of the MacroInstance that several tests use."""
     kube = Kube(cluster, "e2e-standing")
     cluster.kubectl("create", "namespace", kube.namespace)
     yield kube
@@ -95,7 +94,7 @@ def standing(cluster: Cluster, release: Release) -> Iterator[Kube]:
 
 @pytest.fixture
 def served(standing: Kube, operator: Kube, request: pytest.FixtureRequest) -> Iterator[Served]:
-    """Three emulated instances, Ready, as the test before left them; made anew if it failed."""
+    """A Ready MacroInstance of three emulated instances, reused unless the previous test failed."""
     served = _three_instances(standing)
     yield served
     if _has_failed(request.node):
@@ -115,8 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the cases that use another cluster first: only one built cluster can be up at a
-    time."""
+    """Run cases with another cluster first: only one built cluster can run at a time."""
     items.sort(key=_uses_cluster)
     for item in items:
         if reason := _reason_to_skip(item):
@@ -128,7 +126,7 @@ def _uses_cluster(item: pytest.Item) -> bool:
 
 
 def _reason_to_skip(item: pytest.Item) -> str:
-    """Return why a case cannot run on this kind of cluster; empty if it can."""
+    """Return why a case cannot run on this kind of cluster, or an empty text."""
     for mark in item.iter_markers("needs"):
         for capability in mark.args:
             if capability not in CLUSTER.capabilities:
@@ -154,7 +152,7 @@ def _has_failed(item: pytest.Item) -> bool:
 
 
 def _name(item: pytest.Item) -> str:
-    """Return a name of at most 50 characters in which cases of one test differ."""
+    """Return a name of at most 50 characters that differs between the cases of a test."""
     function, _, case = item.name.removeprefix("test_").lower().partition("[")
     parts = [re.sub("[^a-z0-9]+", "-", part).strip("-") for part in (function[:34], case[-16:])]
     return "-".join(filter(None, parts))
@@ -172,6 +170,6 @@ def _keep_traces(item: pytest.Item, *namespaces: Kube) -> None:
                 try:
                     log = kube("logs", name, "--all-containers", *option)
                 except Exception:
-                    # A container that has not started, or was never restarted, has no log.
+                    # A container without a start, or without a restart, has no such log.
                     continue
                 (into / f"{name}{suffix}.log").write_text(log)

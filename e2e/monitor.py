@@ -1,4 +1,4 @@
-"""Runs Prometheus and Alertmanager for the cluster that KUBECONFIG names, until Ctrl-C.
+"""Run Prometheus and Alertmanager for the cluster of KUBECONFIG until Ctrl-C.
 
 This machine must reach the cluster's pods and Services by their addresses.
 

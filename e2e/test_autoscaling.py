@@ -1,4 +1,4 @@
-"""Autoscaling on real nodes: real Prometheus, real Alertmanager, and no request that fails."""
+"""Autoscaling on real nodes, by real Prometheus and Alertmanager, without failed requests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +19,8 @@ RULES = sorted((Path(__file__).parents[1] / "helm" / "macroserve" / "rules").glo
 LOW, MISSING = "MacroserveSLOAttainmentLow", "MacroserveMetricsMissing"
 DOWN_S = 40
 
-# One instance serves four such prompts a second within the targets. Three have to have room left:
-# what piled up before they were there is to be served while its clients still wait.
+# One instance serves four such prompts a second within the targets. Three instances must have spare
+# capacity for the backlog from before their start, while its clients still wait.
 LOAD = {"rate": 8.0, "prompt_tokens": 1900, "num_tokens": 8}
 
 STRICT = {"ttft": "1s", "tpot": "100ms"}
@@ -64,7 +64,7 @@ def target(served: Served) -> int:
 
 
 def attainment(served: Served, slo_class: str) -> str:
-    """Return the attainment of a class; of a MacroInstance without classes, its own."""
+    """Return the attainment of a class, or of a MacroInstance without classes."""
     status = served.status
     shown = {
         each["name"]: each for each in status.get("sloClasses", [{"name": "default", **status}])
@@ -77,11 +77,11 @@ def attainment(served: Served, slo_class: str) -> str:
 def test_missed_targets_add_instances_and_calm_removes_them(
     autoscaled: Served, monitoring: Monitoring, strict: str
 ) -> None:
-    """Requests of the class ``strict`` miss its targets, beside a few of the default class."""
+    """Requests of the class ``strict`` miss its targets, next to a few of the default class."""
     patient = Traffic(autoscaled.endpoint, rate=0.5)
     with patient, Traffic(autoscaled.endpoint, **LOAD, slo_class=strict) as traffic:
         eventually(lambda: strict in monitoring.classes(LOW, autoscaled.name), 90, every_s=1)
-        # The forecast may have been faster; that the alert is heard is told all the same.
+        # Even if the forecast was faster, the alert's arrival is reported.
         eventually(
             lambda: f"{LOW} fires" in autoscaled.describe(), 60, describe=autoscaled.describe
         )

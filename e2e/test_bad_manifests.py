@@ -1,5 +1,5 @@
-"""Manifests that cannot work: refused in words that help, or told by a condition that names the
-cause. Nothing else is disturbed, and a corrected manifest mends it."""
+"""Manifests that cannot work are refused with a helpful message, or a condition has the cause.
+Nothing else is disturbed, and a corrected manifest works."""
 
 import subprocess
 
@@ -14,11 +14,11 @@ from world.waiting import eventually
 pytestmark = pytest.mark.e2e
 
 CAUSE_TIMEOUT_S = 90
-"""A crash loop is called so after its second crash."""
+"""Enough for a second crash, after which a crash loop is reported."""
 
 
 def _told(served: Served, case: Case) -> bool:
-    """Tell whether the condition names the cause."""
+    """Return whether the condition has the cause."""
     degraded = served.condition("Degraded")
     reason = case.refused.partition("/")[2]
     return degraded["reason"] == reason and not case.missing_in(degraded["message"])

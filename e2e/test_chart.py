@@ -1,4 +1,4 @@
-"""The chart's life: install, test, upgrade, rollback, uninstall; and the same as plain YAML."""
+"""Installation, test, upgrade, rollback and removal of the chart, and of the plain YAML."""
 
 import json
 import re
@@ -64,8 +64,8 @@ def test_upgrade_and_its_rollback_lose_no_request(
 def test_upgrade_to_other_messages_loses_no_request(
     release: Release, kube: Kube, cluster: Cluster
 ) -> None:
-    """Heads, ingresses and instances are replaced one after another by such whose messages have
-    fields, words and kinds that the old ones do not know; then by the old ones again."""
+    """Heads, ingresses and instances are replaced one after another by ones whose messages have
+    unknown fields, values and kinds; then by the old ones again."""
     cluster.import_image(build_later_engine_image())
     served = Served(kube, emulated("rolled"))
     served.apply()
@@ -87,7 +87,7 @@ def test_upgrade_to_other_messages_loses_no_request(
 
 
 def images(served: Served) -> set[str]:
-    """Return the images of all containers that serve."""
+    """Return the images of all serving containers."""
     return {c["image"] for pod in served.all_pods() for c in pod["spec"]["containers"]}
 
 
@@ -119,7 +119,7 @@ def plain(release: Release, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
         for part in ("operator", "engine"):
             text = re.sub(rf"macroserve/{part}:[0-9.]+", release.image(part), text)
         if "policy/v1" not in cluster.kubectl("api-versions").split():
-            # An old cluster; the chart would have looked this up.
+            # An old cluster, for which the chart would choose this version.
             text = text.replace("policy/v1\n", "policy/v1beta1\n")
         file.write_text(text)
     subprocess.run([folder / "secrets.sh"], check=True, capture_output=True)
@@ -154,7 +154,7 @@ def test_plain_yaml_serves_and_can_be_removed(plain: Path, cluster: Cluster, kub
 
 def it_reviews(kube: Kube) -> None:
     wrong = emulated("wrong", mitosis={"lowerBound": 5, "upperBound": 6})
-    # A node hears of the webhook's ready pods a moment after Helm does; none can be called before.
+    # kube-proxy learns of the webhook's ready pods a moment after Helm does.
     eventually(lambda: "spec.mitosis.upperBound" in kube.refused(wrong), 30)
 
 
@@ -169,7 +169,7 @@ def names(objects: list[dict[str, Any]]) -> set[str]:
 
 
 def of_the_chart(cluster: Cluster, operator: Kube) -> set[str]:
-    """Kinds and names of what the chart's objects are called, but for pods."""
+    """Return kinds and names of the chart's objects, except pods."""
     found = []
     for kubectl, kinds in ((cluster.kubectl, OF_THE_CLUSTER), (operator, IN_NAMESPACE)):
         text = kubectl(

@@ -1,5 +1,4 @@
-"""The queries of the dashboard return series of a real Prometheus, labeled as their legends
-need."""
+"""The dashboard's queries return series of a real Prometheus, with the labels of their legends."""
 
 import json
 import re
@@ -24,8 +23,8 @@ NOTHING_TO_SHOW = (
     "macroserve_operator_errors_total",
     "vllm:",
 )
-"""Nothing is refused, moved or fails while all is well, and emulated engines draft no tokens and
-are not vLLM."""
+"""Panels without data here: nothing is refused, moved or fails, and emulated engines neither draft
+tokens nor have vLLM's metrics."""
 
 
 def test_dashboard_panels_under_load_all_show_data(

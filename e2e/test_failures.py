@@ -1,6 +1,6 @@
-"""The parts of a deployment may all die: no accepted request is lost, and every part comes back.
+"""Any component of a deployment may die: no accepted request is lost, and it is restarted.
 
-Each test names what is killed; the traffic beside it counts what clients noticed.
+Each test kills something while traffic runs, which records clients' failures.
 """
 
 import subprocess
@@ -18,15 +18,15 @@ from world.waiting import eventually
 pytestmark = pytest.mark.e2e
 
 HEAD_OUTAGE_S = 60
-"""For so long at most no cell scheduler decides when the head is lost; ingresses then spread
-requests over the instances that they know."""
+"""Longest time without cell schedulers after the loss of the head, during which ingresses spread
+requests over the known instances."""
 
 UNSCHEDULED_TTFT_S = 4.0
-"""An ingress that waits in vain for a scheduler's answer turns to the instances after a second."""
+"""TTFT without a scheduler, for whose answer an ingress waits one second."""
 
 
 def _leader(operator: Kube) -> str:
-    """The operator pod that leads."""
+    """Return the leading operator pod."""
     lease = operator.get("lease", "macroserve-operator")
     assert lease is not None
     return lease["spec"]["holderIdentity"]
@@ -37,7 +37,7 @@ def _restarts(pod: dict) -> int:
 
 
 def _last_end(pod: dict) -> dict | None:
-    """Return how the pod's container ended before it was started again."""
+    """Return the last termination of the pod's container."""
     for status in pod["status"]["containerStatuses"]:
         if ended := status["lastState"].get("terminated"):
             return ended
@@ -51,10 +51,10 @@ def test_split_whose_operator_is_killed_is_completed(
     with Traffic(served.endpoint) as traffic:
         traffic.after(5)
         served.scale(7)
-        # Pods are on their way, so the split has yet to be finished.
+        # Pods are starting, so the split is not finished.
         eventually(lambda: len(served.pods()) > 3, 30, every_s=0.05)
         killed = _leader(operator)
-        # Deleted, the operator would be told to end, and give the lease back.
+        # A deleted operator would get SIGTERM and release the Lease.
         cluster.kill_pod(operator.namespace, killed)
         died = time.monotonic()
         operator("delete", "pod", killed, "--grace-period=0", "--force")
@@ -91,7 +91,7 @@ open("/proc/1/oom_score_adj", "w").write("1000")  # the instance shall be killed
 eaten = [b"x" * (64 << 20) for _ in range(64)]
 """
 GUARANTEED = {"cpu": "400m", "memory": "1Gi"}
-"""Requested and limited alike: the kernel then spares the process that eats."""
+"""Equal requests and limits, with which the kernel spares the process that uses the memory."""
 
 
 def test_instance_out_of_memory_is_restarted_and_no_request_fails(kube: Kube) -> None:
@@ -105,7 +105,7 @@ def test_instance_out_of_memory_is_restarted_and_no_request_fails(kube: Kube) ->
         traffic.after(10)
         with suppress(subprocess.CalledProcessError):
             kube("exec", victim, "--", "python", "-c", EAT_MEMORY)
-        # The kubelet counts the restart a moment before it tells how the container ended.
+        # The kubelet counts the restart a moment before it reports the termination.
         ended = eventually(
             lambda: next(
                 (_last_end(p) for p in served.pods() if p["metadata"]["name"] == victim), None
@@ -169,7 +169,7 @@ def test_scaling_among_many_writers_fails_no_request(served: Served) -> None:
     def annotate(number: int) -> None:
         note = f"storm={number}"
         served.kube("annotate", "--overwrite", "macroinstance", served.name, note)
-        # One of the pods may have ended since they were listed.
+        # A pod may have ended since the listing.
         with suppress(subprocess.CalledProcessError):
             served.kube("annotate", "--overwrite", "pods", "--all", note)
         served.kube("annotate", "--overwrite", "deployments,services", "--all", note)
@@ -225,7 +225,7 @@ def test_deletion_ends_accepted_requests_and_leaves_nothing(fresh: Served) -> No
 
 
 def test_pods_that_have_just_started_end_soon(kube: Kube) -> None:
-    """The first process of a container is deaf to SIGTERM until it listens."""
+    """The first process of a container ignores SIGTERM until it has a handler."""
     served = Served(kube, emulated("llama"))
     served.apply()
 
@@ -243,6 +243,6 @@ def test_pods_that_have_just_started_end_soon(kube: Kube) -> None:
 
 @pytest.mark.slow
 def test_namespace_with_macroinstances_is_deleted(fresh: Served, cluster: Cluster) -> None:
-    """Kubernetes looks whether a namespace is empty after half its pods' grace of five minutes."""
+    """Kubernetes checks whether a namespace is empty after half its pods' grace of five minutes."""
     cluster.kubectl("delete", "namespace", fresh.kube.namespace, "--timeout=200s")
     cluster.kubectl("create", "namespace", fresh.kube.namespace)

@@ -1,4 +1,4 @@
-"""Cases run on a cluster that is given: here the built one, as if it were somebody's own."""
+"""Cases run on an existing cluster: here the built one, by its kubeconfig."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_cases_on_a_given_cluster_pass_or_name_what_it_lacks() -> None:
 
 
 def run_cases(cluster: NodeCluster) -> str:
-    """Return what the cases print when they know a kubeconfig and the images' names alone."""
+    """Return the output of the cases, which only get a kubeconfig and the images' names."""
     environment = os.environ | {
         "CLUSTER": "given",
         "KUBECONFIG": str(cluster.kubeconfig),
@@ -63,7 +63,7 @@ def run_cases(cluster: NodeCluster) -> str:
 
 
 def names(cluster: NodeCluster, kinds: str, part_of: str = "") -> set[str]:
-    """Return the names of what is there and does not end yet."""
+    """Return the names of the objects that are not being deleted."""
     labels = ("-l", f"app.kubernetes.io/part-of={part_of}") if part_of else ()
     items = json.loads(cluster.kubectl("get", kinds, "-o", "json", *labels))["items"]
     metadata = [item["metadata"] for item in items]

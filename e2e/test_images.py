@@ -1,4 +1,4 @@
-"""The images start as pods must: with a user of no rights, on a read-only root."""
+"""The images run with an unprivileged user on a read-only root."""
 
 import os
 from importlib.metadata import version
@@ -123,7 +123,7 @@ def test_operator_image_starts(containers: dict[str, Container]) -> None:
     entrypoint = operator.config["Entrypoint"]
     assert "Usage: python -m kopf run" in output(operator, *entrypoint, "--help")
     told = operator.run(*entrypoint, "--all-namespaces")
-    # It has loaded all that it consists of when it finds that nothing tells it what to run.
+    # The error about the missing setting comes after all modules have been loaded.
     assert "MACROSERVE_ENGINE_IMAGE must name the image of the engines' pods" in told.stderr
 
 

@@ -1,5 +1,4 @@
-"""Instances share what the first of them has fetched, and the status tells how long each start
-took."""
+"""Instances share the model that the first one has fetched, and the status has the start times."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ FOLDER = "/var/cache/macroserve-model"
 
 @pytest.fixture
 def claim(kube: Kube) -> Iterator[Callable[[str, str], None]]:
-    """Make the claim ``models``, of a folder of a node; the arguments are the node and an image."""
+    """Create the claim ``models`` of a node's folder; the arguments are the node and an image."""
     yield partial(_make_claim, kube)
     kube("delete", "persistentvolume", _volume(kube), "--ignore-not-found", "--wait=false")
 
@@ -32,7 +31,7 @@ def _volume(kube: Kube) -> str:
 
 
 def _make_claim(kube: Kube, node: str, image: str) -> None:
-    # Everybody may write to it: kubelets do not give such a folder to the pod's group.
+    # World-writable, as kubelets do not change such a folder's group.
     path = f"/var/tmp/{kube.namespace}-{uuid.uuid4().hex[:8]}"
     mounted = {"name": "folder", "mountPath": "/folder"}
     kube.apply(
@@ -117,7 +116,7 @@ def test_later_start_finds_what_another_one_fetched(
     served = Served(kube, real("cached"))
 
     def measured(count: int) -> tuple[dict[str, Any], int]:
-        """Return the last of so many starts, and how often the weights were fetched by then."""
+        """Return the last of ``count`` starts, and the number of fetches of the weights so far."""
         found = eventually(
             lambda: starts(served) if len(starts(served)) == count else [],
             START_TIMEOUT_S,
@@ -132,7 +131,7 @@ def test_later_start_finds_what_another_one_fetched(
     claim(pod["spec"]["nodeName"], release.image("engine"))
     served.apply(model={**model, "cache": {"claim": "models"}})
     filling, num_filling = measured(2)
-    # All pods are of the new form before there is one more.
+    # All pods have the new template before one is added.
     served.wait_for_instances(1)
     served.scale(2)
     found, num_found = measured(3)
@@ -147,7 +146,7 @@ def test_later_start_finds_what_another_one_fetched(
     (ready,) = [pod for pod in served.pods() if pod["metadata"]["uid"] == found["pod"]]
     (init,) = ready["spec"]["initContainers"]
     assert FOLDER in [mount["mountPath"] for mount in init["volumeMounts"]]
-    # From outside, a pod becomes Ready within two probes of what is measured.
+    # Kubernetes reports a pod Ready within two probes of the measured time.
     assert abs(_ready_after_s(ready) - found["seconds"]) <= 10
     served.complete()
 

@@ -36,10 +36,10 @@ def test_emulated_instances_answer_within_a_minute(kube: Kube) -> None:
 
 
 def wait_for_scheduling_state(served: Served) -> None:
-    """Wait until ``kubectl describe`` tells what each instance has done: figures are written every
-    ten seconds. Then they stay as they are, because nothing happens."""
-    # A status from before the requests has figures of the warm-up and looks idle, too. The operator
-    # reads every ten seconds, and writes figures at the earliest ten seconds after the last.
+    """Wait until ``kubectl describe`` shows each instance's final figures, which are written every
+    ten seconds."""
+    # A status from before the requests also looks idle. The operator reads every ten seconds, and
+    # writes figures at the earliest ten seconds after the last ones.
     told_from = time.monotonic() + 25
 
     def instances() -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def wait_for_scheduling_state(served: Served) -> None:
     text = served.kube("describe", "mi", served.name)
     for words in ("Phase Since:", "Predicted Step Time:", "Kv Used:"):
         assert words in text, text
-    # Nobody was refused, nor does an ingress count that waits for its first instance.
+    # No request was refused; probes of a starting ingress do not count.
     assert "Refusals:" not in text, text
     throughout(lambda: instances() == found, 15, describe=served.describe, every_s=1)
 

@@ -43,7 +43,7 @@ def test_switching_tls_on_and_off_keeps_a_service_that_answers(
 
 
 def all_speak(served: Served, *, tls: bool) -> bool:
-    """Return whether all instances are Ready and answer with TLS alone, or without it alone."""
+    """Return whether all instances are Ready and answer only with TLS, or only without it."""
     pods = served.pods()
     return len(pods) == 3 and all(
         is_ready(pod) and speaks(pod["status"]["podIP"], port, tls)
@@ -58,7 +58,7 @@ def speaks(address: str, port: int, tls: bool) -> bool:
 
 
 def answers(url: str) -> bool:
-    # The name in the certificate is not that of the address, and kubelets do not look either.
+    # Without verification, like kubelets: the certificate's name is not that of the address.
     try:
         return bool(httpx.get(url + "/metrics", timeout=5, verify=False).status_code)
     except httpx.TransportError:

@@ -1,4 +1,4 @@
-"""The operator goes; what it made serves on, and nothing hangs afterwards."""
+"""Without the operator, its deployments keep serving and can be deleted."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def test_macroinstance_without_the_operator_serves_and_heals(
     uninstalled.kube("delete", "pod", head["metadata"]["name"])
 
     def rebuilt() -> bool:
-        """Tell whether another head is ready, with its cells."""
+        """Return whether another head is ready, with its cells."""
         pods = uninstalled.pods("head")
         return any(
             is_ready(pod) for pod in pods if pod["metadata"]["uid"] != head["metadata"]["uid"]

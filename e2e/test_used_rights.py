@@ -1,6 +1,6 @@
-"""The operator may do what it does, and no more: its roles against the API server's audit log.
+"""The operator's roles grant exactly the rights in the API server's audit log.
 
-By its name this module runs last, when all that the other tests made the operator do is logged.
+By its name this module runs last, when the log has all calls of the operator in other tests.
 """
 
 import json
@@ -39,7 +39,7 @@ NOT_SEEN = {
 def test_operator_rights_equal_the_calls_that_it_makes(
     fresh: Served, cluster: Cluster, operator: Kube, release: Release
 ) -> None:
-    # A name that is taken makes the operator look who has it.
+    # A taken name makes the operator look up its owner.
     taken = f"{fresh.name}-instance-3"
     image = release.image("engine")
     fresh.kube("run", taken, f"--image={image}", "--command", "--", "sleep", "1000")
@@ -49,7 +49,7 @@ def test_operator_rights_equal_the_calls_that_it_makes(
     fresh.wait_for_instances(7)
     fresh.scale(3)
     fresh.wait_for_instances(3)
-    # The keys of a secret that a person changes follow it.
+    # A user's change of the secret makes the operator derive the keys again.
     tokens = f"{fresh.name}-tokens"
     fresh.kube("patch", "secret", tokens, "-p", '{"stringData": {"secret": "another"}}')
     rotated_at = "jsonpath={.metadata.annotations.macroserve\\.io/rotated-at}"
@@ -58,7 +58,7 @@ def test_operator_rights_equal_the_calls_that_it_makes(
 
     calls = list(calls_of(USER, cluster))
     granted = set(granted_rights(cluster, operator))
-    # An uninstall takes the roles before the pods that have them.
+    # An uninstall deletes the roles before the pods that use them.
     refused = {right for call in calls if decision(call) != "allow" for right in rights(call)}
     assert refused <= granted
     used = {right for call in calls if decision(call) == "allow" for right in rights(call)}
@@ -67,8 +67,8 @@ def test_operator_rights_equal_the_calls_that_it_makes(
 
 
 def calls_of(user: str, cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """Yield the calls of a user on objects. Calls for the API's own description are left out: every
-    user may make them."""
+    """Yield the calls of a user on objects, without calls for the API's description, which every
+    user may make."""
     with cluster.audit_log.open() as log:
         for line in log:
             call = json.loads(line)
@@ -81,8 +81,8 @@ def decision(call: dict[str, Any]) -> str:
 
 
 def rights(call: dict[str, Any]) -> Iterator[Right]:
-    """Yield the rights that the API server checked. A patch that creates its object needs `create`
-    too."""
+    """Yield the rights that the API server checked. A patch that creates its object also needs
+    `create`."""
     about = call["objectRef"]
     resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
     yield Right(about.get("apiGroup", ""), resource, call["verb"])

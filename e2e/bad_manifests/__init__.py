@@ -1,4 +1,4 @@
-"""Manifests that cannot work, and who must say so in which words: see ``cases.yaml``."""
+"""Manifests that cannot work, with the expected errors (``cases.yaml``)."""
 
 import copy
 import json
@@ -15,8 +15,8 @@ GOOD: dict[str, Any] = yaml.safe_load((_FOLDER / "good.yaml").read_text())
 
 @dataclass(frozen=True)
 class Case:
-    """A bad manifest and the part that refuses it: `refused` is ``Degraded/REASON`` if the cluster
-    accepts the manifest and the condition names the cause."""
+    """A bad manifest. `refused` is the component that refuses it, or ``Degraded/REASON`` if the
+    cluster accepts it and the condition has the cause."""
 
     name: str
     refused: str
@@ -28,17 +28,17 @@ class Case:
 
     @property
     def before(self) -> dict[str, Any] | None:
-        """Return the valid object that must exist in the cluster first, if the case needs one."""
+        """Return the valid object that must exist first, if the case needs one."""
         return None if self.create else merged(GOOD, self.first or {})
 
     @property
     def document(self) -> dict[str, Any]:
-        """The manifest to apply; of a case that scales, the one that is there."""
+        """Return the manifest to apply, or the existing one for a case that scales."""
         before = self.before or merged(GOOD, self.first or {})
         return merged(before, self.create or self.update or {})
 
     def missing_in(self, message: str) -> list[str]:
-        """Words that are wanted and not there."""
+        """Return the expected words that are missing in the message."""
         return [word for word in self.words if word not in message]
 
     def __str__(self) -> str:
@@ -60,14 +60,14 @@ def merged(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, A
 
 
 def create(kubectl: Callable[..., str], namespace: str, document: Mapping[str, Any]) -> None:
-    """Strictly, as kubectl asks since Kubernetes 1.27; the one at hand may be older."""
+    """Create an object with strict validation, kubectl's default since Kubernetes 1.27."""
     url = f"/apis/macroserve.io/v1alpha1/namespaces/{namespace}/macroinstances"
     url += "?fieldValidation=Strict"
     kubectl("create", "--raw", url, "-f", "-", input=json.dumps(document))
 
 
 def attempt(kubectl: Callable[..., str], namespace: str, case: Case) -> None:
-    """Make the bad write. Raises what kubectl raises when it is refused."""
+    """Make the bad write. Raises kubectl's error if it is refused."""
     name = case.document["metadata"]["name"]
     if case.scale is not None:
         kubectl("-n", namespace, "scale", "macroinstance", name, f"--replicas={case.scale}")
@@ -82,5 +82,5 @@ CASES = [Case(**entry) for entry in yaml.safe_load((_FOLDER / "cases.yaml").read
 
 
 def refused_by(*who: str) -> list[Case]:
-    """Cases by their ``refused``; ``Degraded`` for all that are taken."""
+    """Return the cases by ``refused``; ``Degraded`` means all that the cluster accepts."""
     return [case for case in CASES if case.refused.partition("/")[0] in who]

@@ -1,1 +1,1 @@
-"""The e2e tests act with these helpers: kubectl, a served model, a steady stream of requests."""
+"""Helpers of the e2e tests: kubectl, a served model, a steady stream of requests."""

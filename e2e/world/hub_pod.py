@@ -1,4 +1,4 @@
-"""A hub in the cluster: pods fetch a model as from Hugging Face, and it counts how often."""
+"""A fake Hugging Face hub in the cluster, which counts fetches."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from world.pods import is_ready
 from world.waiting import eventually
 
 REPOSITORY = "org/tiny"
-"""The hub has the built-in model under this name, 84 MB."""
+"""Name of the built-in model on the hub, 84 MB."""
 BYTES_PER_S = 10e6
-"""The rate lets a fetch take about eight seconds, which a start without it does not."""
+"""Rate at which a fetch takes about eight seconds, so that it shows in the start time."""
 NAME, PORT = "hub", 8080
 SCRIPT = Path(__file__).with_name("hub_server.py")
 START_TIMEOUT_S = 60
@@ -27,7 +27,7 @@ class HubPod:
         return f"http://{NAME}.{self._kube.namespace}.svc:{PORT}"
 
     def start(self) -> None:
-        """Return when the hub answers."""
+        """Start the pod; return when the hub answers."""
         metadata = {"name": NAME, "labels": {"app": NAME}}
         script = {"name": "script", "mountPath": "/script"}
         container = {
@@ -69,7 +69,7 @@ class HubPod:
         eventually(self._is_ready, START_TIMEOUT_S, describe=lambda: self._kube("get", "pods"))
 
     def num_fetched(self, file: str) -> int:
-        """Return how often a file was fetched."""
+        """Return the number of fetches of a file."""
         return self._kube("logs", NAME).splitlines().count(f"GET {file}")
 
     def _is_ready(self) -> bool:

@@ -1,7 +1,7 @@
-"""A server that is a Hugging Face hub of one repository, for its own client.
+"""A fake Hugging Face hub of one repository, for Hugging Face's client.
 
-It needs Python alone, so that a pod runs it as a script: ``python hub_server.py REPOSITORY PORT
-BYTES_PER_S`` serves the built-in model, and prints each file that is fetched.
+It only needs Python, so that a pod can run it as a script: ``python hub_server.py REPOSITORY PORT
+BYTES_PER_S`` serves the built-in model, and prints each fetched file.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ NO_FILE = MappingProxyType({"X-Error-Code": "EntryNotFound"})
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves the files of a repository.
+    """A server of a repository's files.
 
     files: content by name.
-    bytes_per_s: what all who fetch get together.
+    bytes_per_s: rate of all clients together.
     """
 
     daemon_threads = True
@@ -49,14 +49,14 @@ class Hub(ThreadingHTTPServer):
 
     @cached_property
     def oids(self) -> dict[str, str]:
-        """Hashes of the files, by name."""
+        """Return the hashes of the files by name."""
         return {
             name: hashlib.sha1(content, usedforsecurity=False).hexdigest()
             for name, content in self.files.items()
         }
 
     def pause(self, num_bytes: int) -> None:
-        """Take the time of so many bytes."""
+        """Sleep for the time of ``num_bytes``."""
         with self._sending:
             time.sleep(num_bytes / self._bytes_per_s)
 
@@ -117,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Told(Counter[str]):
-    """A counter that prints what it counts."""
+    """A counter that prints the counted keys."""
 
     def __setitem__(self, what: str, num: int) -> None:
         super().__setitem__(what, num)

@@ -30,7 +30,7 @@ class Kube:
         self("apply", "-f", "-", input=yaml.safe_dump(document))
 
     def refused(self, document: dict[str, Any]) -> str:
-        """Return kubectl's message about a document that the API server refuses."""
+        """Return kubectl's message about a refused document."""
         try:
             self.apply(document)
         except subprocess.CalledProcessError as error:
@@ -41,7 +41,7 @@ class Kube:
         self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
     def service_address(self, name: str) -> str:
-        """Return where this machine reaches a Service, as ``10.96.0.7:80``."""
+        """Return the address of a Service for this machine, like ``10.96.0.7:80``."""
         return self._cluster.service_address(self.namespace, name)
 
     def event_reasons(self, name: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Real Prometheus and Alertmanager beside a cluster, set up as the chart sets up a cluster's own.
+"""Prometheus and Alertmanager for a cluster, configured like a cluster's own by the chart.
 
-Debian's Prometheus cannot ask Kubernetes what to scrape, so a thread asks kubectl and writes what
-it finds into a file that Prometheus follows.
+Debian's Prometheus has no discovery by Kubernetes, so a thread writes the targets from kubectl to a
+file that Prometheus watches.
 """
 
 import base64
@@ -31,7 +31,7 @@ _READY_S = 30.0
 
 @dataclass(frozen=True)
 class Target:
-    """An address to scrape, as ``10.0.0.1:8001``."""
+    """An address to scrape, like ``10.0.0.1:8001``."""
 
     address: str
     path: str = "/metrics"
@@ -42,10 +42,10 @@ Targets = Callable[[], Sequence[Target]]
 
 
 class Monitoring:
-    """Prometheus and Alertmanager run while the ``with`` statement does.
+    """Prometheus and Alertmanager during a ``with`` statement.
 
-    `targets` is called every two seconds. `alerts_url` is where the operator receives alerts, and
-    `token` is the token that it expects.
+    `targets` is called every two seconds. `alerts_url` is the operator's address for alerts, and
+    `token` its token.
     """
 
     def __init__(
@@ -81,8 +81,7 @@ class Monitoring:
         self._close()
 
     def start_alertmanager(self) -> None:
-        """Start Alertmanager, also after it was killed. Alertmanager starts before Prometheus, so
-        that no alert is lost."""
+        """Start Alertmanager, also after a kill; before Prometheus, so that no alert is lost."""
         (self._folder / "token").write_text(self._token)
         config = self._write("alertmanager.yaml", self._alertmanager_config())
         self.alertmanager = self._start(
@@ -90,20 +89,20 @@ class Monitoring:
             self._ports[0],
             f"--config.file={config}",
             f"--storage.path={self._folder / 'alertmanager'}",
-            # Alone: no gossip with others.
+            # Without a cluster of Alertmanagers.
             "--cluster.listen-address=",
         )
 
     def start_prometheus(self) -> None:
-        """Start Prometheus, also after it was killed; its data is kept."""
+        """Start Prometheus, also after a kill; its data is kept."""
         config = self._write("prometheus.yaml", self._prometheus_config())
         self.prometheus = self._start(
             "prometheus",
             self._ports[1],
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'prometheus'}",
-            # What fires before it has found Alertmanager is not told again for a minute otherwise;
-            # and Alertmanager takes what was not told again for four times as long as over.
+            # By default, alerts from before it finds Alertmanager are resent after a minute, and
+            # Alertmanager resolves alerts that are not resent for four times this delay.
             f"--rules.alert.resend-delay={_RESEND}",
         )
 
@@ -112,7 +111,7 @@ class Monitoring:
         return f"http://{_ADDRESS}:{self._ports[1]}"
 
     def query(self, expression: str) -> dict[tuple[tuple[str, str], ...], float]:
-        """The present value of each series, by its labels in order."""
+        """Return the current value of each series by its sorted labels."""
         asked = urllib.parse.urlencode({"query": expression})
         answer = self._get(f"/api/v1/query?{asked}")
         return {
@@ -121,7 +120,7 @@ class Monitoring:
         }
 
     def firing(self, macroinstance: str | None = None) -> set[str]:
-        """The names of the alerts that fire, about one MacroInstance or any."""
+        """Return the names of the firing alerts, of one MacroInstance or all."""
         return {
             labels["alertname"]
             for labels in self._firing()
@@ -129,7 +128,7 @@ class Monitoring:
         }
 
     def classes(self, alert: str, macroinstance: str) -> set[str]:
-        """The SLO classes for which an alert about a MacroInstance fires."""
+        """Return the SLO classes for which an alert of a MacroInstance fires."""
         return {
             labels.get("slo_class", "")
             for labels in self._firing()
@@ -137,14 +136,14 @@ class Monitoring:
         }
 
     def _firing(self) -> list[dict[str, str]]:
-        """Return the labels of each alert that fires."""
+        """Return the labels of each firing alert."""
         alerts = self._get("/api/v1/alerts")["data"]["alerts"]
         return [alert["labels"] for alert in alerts if alert["state"] == "firing"]
 
     def _start(self, name: str, port: int, *options: str) -> Process:
         folder = binaries.find()
         command = [folder / name, *options, f"--web.listen-address={_ADDRESS}:{port}"]
-        # Alertmanager finds its templates from there.
+        # Alertmanager reads its templates from the working directory.
         process = Process(name, command, self._folder / f"{name}.log", directory=folder)
         ready = f"http://{_ADDRESS}:{port}/-/ready"
         try:
@@ -211,7 +210,7 @@ class Monitoring:
 
     def _keep_refreshing(self) -> None:
         while not self._leave.wait(_REFRESH_S):
-            # An API server that does not answer changes nothing.
+            # Without an answer of the API server, the targets stay.
             with contextlib.suppress(subprocess.CalledProcessError):
                 self._refresh()
 
@@ -232,8 +231,7 @@ class Monitoring:
 
 
 def monitor(cluster: Cluster, rules: Sequence[Path], namespace: str) -> Monitoring:
-    """Return the monitoring of a cluster's pods and of the operator that is installed in
-    ``namespace``."""
+    """Return the monitoring of a cluster's pods and of the operator in ``namespace``."""
     service = json.loads(
         cluster.kubectl("-n", namespace, "get", "service", "macroserve-operator", "-o", "json")
     )
@@ -248,8 +246,7 @@ def monitor(cluster: Cluster, rules: Sequence[Path], namespace: str) -> Monitori
 
 
 def pod_targets(cluster: Cluster) -> Targets:
-    """Return the targets that the chart's monitors let Prometheus scrape: operators, ingresses and
-    instances."""
+    """Return the targets of the chart's monitors: operators, ingresses and instances."""
 
     def find() -> list[Target]:
         pods = json.loads(cluster.kubectl("get", "pods", "--all-namespaces", "-o", "json"))

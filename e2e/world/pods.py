@@ -1,4 +1,4 @@
-"""Facts that a pod's status tells."""
+"""Facts from a pod's status."""
 
 from typing import Any
 

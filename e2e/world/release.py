@@ -1,4 +1,4 @@
-"""The chart's release in a test cluster: what a person does with ``helm``."""
+"""The chart's release in a test cluster, managed by ``helm``."""
 
 import subprocess
 from pathlib import Path
@@ -53,11 +53,11 @@ class Release:
                 wait="watcher",
                 timeout=TIMEOUT_S,
             )
-        # A node hears of the webhook's ready pods a moment after Helm does.
+        # kube-proxy learns of the webhook's ready pods a moment after Helm does.
         eventually(lambda: not self._refusal(), TIMEOUT_S, describe=self._refusal)
 
     def _refusal(self) -> str:
-        """Return why a good MacroInstance is refused; empty if it is not. None is made."""
+        """Return why a valid MacroInstance is refused in a dry run, or an empty text."""
         dry = ("-n", "default", "create", "--dry-run=server", "-f", "-")
         try:
             self._cluster.kubectl(*dry, input=yaml.safe_dump(emulated("reviewed")))
@@ -78,7 +78,7 @@ class Release:
             config.rollback(NAME, wait="watcher", timeout=TIMEOUT_S)
 
     def test(self) -> str:
-        """Run the chart's own test; what its pod printed."""
+        """Run the chart's test; return its pod's output."""
         with self._config() as config:
             return config.test(NAME, timeout=TIMEOUT_S, logs=True)["logs"]
 

@@ -1,4 +1,4 @@
-"""A test has another writer beside it, who writes all the time."""
+"""Concurrent repeated changes during a test."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +9,8 @@ from threading import Event
 
 @contextmanager
 def repeating(change: Callable[[int], None]) -> Iterator[None]:
-    """Call ``change`` with 1, 2, 3 and so on in a thread of its own, until left. Raises what a call
-    raised."""
+    """Call ``change`` with 1, 2, 3 and so on in another thread, until left. Raises the exception of
+    a call."""
     over = Event()
 
     def repeat() -> None:

@@ -1,4 +1,4 @@
-"""A MacroInstance in a cluster, as the tests see it from outside: kubectl and HTTP."""
+"""A MacroInstance in a cluster, accessed by kubectl and HTTP."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from world.waiting import eventually
 
 READY_TIMEOUT_S = 120
 CONNECT_RETRIES = 4
-"""Half a second apart at first, then twice as long each time."""
+"""Retries after half a second, then after twice the time of the previous one."""
 
 
 def emulated(name: str, **spec: Any) -> dict[str, Any]:
-    """A MacroInstance of three emulated instances, changed by ``spec``'s entries."""
+    """Return a MacroInstance of three emulated instances, changed by ``spec``."""
     return {
         "apiVersion": "macroserve.io/v1alpha1",
         "kind": "MacroInstance",
@@ -31,7 +31,7 @@ def emulated(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def real(name: str) -> dict[str, Any]:
-    """A MacroInstance of one small vLLM engine."""
+    """Return a MacroInstance of one small vLLM engine."""
     return emulated(
         name,
         engine={
@@ -48,7 +48,7 @@ def real(name: str) -> dict[str, Any]:
 
 
 class Served:
-    """Apply, scale and observe one MacroInstance."""
+    """One MacroInstance, with methods to change and observe it."""
 
     def __init__(self, kube: Kube, document: dict[str, Any]) -> None:
         self.kube = kube
@@ -56,7 +56,7 @@ class Served:
         self.name = document["metadata"]["name"]
 
     def apply(self, **spec: Any) -> None:
-        """Apply the document, with changes that stay."""
+        """Apply the document with changes, which later calls keep."""
         self.document["spec"].update(spec)
         self.kube.apply(self.document)
 
@@ -75,7 +75,7 @@ class Served:
 
     @property
     def cells(self) -> dict[str, int]:
-        """Instances by cell."""
+        """Return the number of instances by cell."""
         return {cell["name"]: cell["instances"] for cell in self.status.get("cells", [])}
 
     def condition(self, kind: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Served:
         return eventually(holds, timeout_s, describe=self.describe, every_s=0.5)
 
     def wait_for_instances(self, count: int, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Exactly so many, all of them ready and no other pod left; and requests may come."""
+        """Wait until exactly ``count`` instances exist, all ready, and the endpoint is ready."""
 
         def so_many() -> bool:
             status = self.status
@@ -116,7 +116,7 @@ class Served:
         return self.kube.items("pods", f"macroserve.io/macroinstance={self.name}")
 
     def describe(self) -> str:
-        """Return the state that a person would look at first."""
+        """Return the state to print with a failure."""
         return "\n".join(
             (
                 self.kube("describe", "macroinstance", self.name),
@@ -126,12 +126,12 @@ class Served:
 
     @property
     def endpoint(self) -> str:
-        """Return the URL by which this machine reaches the Service."""
+        """Return the URL of the Service for this machine."""
         return f"http://{self.kube.service_address(self.name)}"
 
     def complete(self, tokens: int = 4) -> dict[str, Any]:
         body = {"model": "tiny-llama", "prompt": "Hello", "max_tokens": tokens, "ignore_eos": True}
-        # A node hears of a Service's ready pods a moment after the operator does.
+        # kube-proxy learns of a Service's ready pods a moment after the operator does.
         connecting = httpx.HTTPTransport(retries=CONNECT_RETRIES)
         with httpx.Client(transport=connecting, timeout=30) as http:
             response = http.post(self.endpoint + "/v1/completions", json=body)

@@ -1,4 +1,4 @@
-"""A steady stream of requests; what the service owes each of them is checked."""
+"""A steady stream of requests, whose responses are checked."""
 
 import asyncio
 import threading
@@ -10,13 +10,12 @@ from world.waiting import eventually
 
 REACHED_S = 30
 DRAIN_S = 120
-"""All that was sent has ended by then; a request may wait a minute for an instance."""
+"""Time for all requests to end; one may wait a minute for an instance."""
 
 
 class Traffic:
-    """Streaming completions, ``rate`` a second, until left; a request counts as complete only if
-    all its tokens came, and as a failure whatever else became of it. Without a ``slo_class`` they
-    are of the default one."""
+    """Streaming completions, ``rate`` a second, until left. A request with all its tokens counts as
+    complete, any other as a failure. ``slo_class`` is the default one if empty."""
 
     def __init__(
         self,
@@ -30,7 +29,7 @@ class Traffic:
         self.complete = 0
         self.failures: list[str] = []
         self.ttft_s: list[tuple[float, float]] = []
-        """When each request was sent (monotonic), and how long its first token took."""
+        """Time at which each request was sent (monotonic), and its TTFT."""
         self._endpoint = endpoint
         self._rate = rate
         self._num_tokens = num_tokens
@@ -40,7 +39,7 @@ class Traffic:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     def __enter__(self) -> "Traffic":
-        # A node hears of a Service's ready pods a moment after the operator does.
+        # kube-proxy learns of a Service's ready pods a moment after the operator does.
         eventually(self._is_reached, REACHED_S)
         self._thread.start()
         return self
@@ -52,11 +51,11 @@ class Traffic:
             self.failures.append(f"requests still run after {DRAIN_S} s")
 
     def end(self) -> None:
-        """Send no more; what was sent goes on."""
+        """Stop sending; running requests continue."""
         self._stop.set()
 
     def after(self, count: int, timeout_s: float = 120) -> None:
-        """Wait until so many more requests are complete."""
+        """Wait until ``count`` more requests are complete."""
         wanted = self.complete + count
         eventually(lambda: self.complete >= wanted or self.failures, timeout_s)
 
@@ -87,14 +86,14 @@ class Traffic:
             await self._stream(http, endpoint)
             self.complete += 1
         except Exception as error:
-            # Whatever happened to the request, it counts as a failure of the service.
+            # Any error counts as a failure of the service.
             self.failures.append(f"{time.strftime('%X')} {endpoint} {error!r}")
 
     async def _stream(self, http: httpx.AsyncClient, endpoint: str) -> None:
         body = {
             "model": "tiny-llama",
             "prompt": [7] * self._prompt_tokens,
-            # No prefix cache has the prompt of another request.
+            # No prefix cache may have the prompt.
             "cache_salt": f"{id(self)}-{self.sent}",
             "max_tokens": self._num_tokens,
             "ignore_eos": True,

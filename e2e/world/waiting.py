@@ -1,4 +1,4 @@
-"""Waiting for a cluster: always for something, never for longer than it may take."""
+"""Waiting for conditions of a cluster, with time limits."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def eventually(
     describe: Callable[[], object] | None = None,
     every_s: float = 0.2,
 ) -> T:
-    """The condition's first true value; ``describe`` tells in the error how things stood."""
+    """Return the condition's first true value; the error includes the result of ``describe``."""
     give_up = time.monotonic() + timeout_s
     while time.monotonic() < give_up:
         if value := condition():
@@ -31,8 +31,8 @@ def throughout(
     describe: Callable[[], object],
     every_s: float,
 ) -> None:
-    """Check again and again that the condition holds, for as long; ``describe`` tells in the error
-    how things stood."""
+    """Check repeatedly that the condition holds for ``duration_s``; the error includes the result
+    of ``describe``."""
     end = time.monotonic() + duration_s
     while time.monotonic() < end:
         assert condition(), describe()
