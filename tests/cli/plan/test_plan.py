@@ -73,7 +73,10 @@ def test_plan_writes_candidates_a_price_and_a_manifest_to_apply(run, tmp_path):
     [
         ((*PLACE, "--rate", 4, "--trace", "t"), "give either --trace FILE or --rate R"),
         ((*LOAD, *PLACE, "--device", "abacus"), "'abacus' is not one of"),
-        ((*PLACE, *LOAD, "--rate", 300, "--duration", "2s"), "no configuration on 4 devices keeps 90%"),
+        (
+            (*PLACE, *LOAD, "--rate", 300, "--duration", "2s"),
+            "no configuration on 4 devices keeps 90%",
+        ),
     ],
 )
 def test_plan_of_impossible_options_fails_with_one_sentence(run, options, sentence):
