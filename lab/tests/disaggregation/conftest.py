@@ -21,9 +21,9 @@ def latency():
 @pytest.fixture
 def config():
     return InstanceConfig(
-        MOONCAKE,
-        Pool.LP,
-        Slo(ttft_s=2.0, tpot_s=0.1),
+        strategy=MOONCAKE,
+        pool=Pool.LP,
+        slo=Slo(ttft_s=2.0, tpot_s=0.1),
         num_blocks=1024,
         block_size=32,
         max_num_seqs=64,
