@@ -1,8 +1,8 @@
-"""Profile a real engine on this machine: the times of its batches, and Apt-Serve's rho.
+"""Profile of a real engine on this machine: the times of its batches, and Apt-Serve's rho.
 
 The latency model is the engine's own, learned while it served. The benchmark measures the time that
-steps take beyond the model: the time between two batches, any part that is not linear in the
-batch's tokens, and the slowdown of a server whose requests come and go.
+steps take beyond the model: between two batches, for effects that are not linear in the tokens, and
+while requests come and go.
 """
 
 import asyncio
@@ -28,70 +28,63 @@ from macroserve.sim.simulation import single_cell
 from macroserve.workload.arrivals import Arrival
 
 PLAIN, HYBRID = "prefill-first", "aptserve"
-"""Strategies of the engines that are profiled: one keeps keys and values alone and prefills prompts
-apart from decodes, the other keeps hidden states where the settings and the model allow it."""
+"""Strategies of the profiled engines: one caches keys and values only and separates prefills from
+decodes, the other caches hidden states if the settings and the model allow it."""
 
 NUM_TURNS, AT_A_TIME = 5, 4
-"""Requests of all lengths that run concurrently, however slow the engine is."""
+"""Turns of concurrent requests of all lengths."""
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 100
 NUM_DECODES = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of streams that decode together, up to the number that the engine takes."""
+"""Numbers of streams that decode together, up to the engine's limit."""
 
 NUM_PREFILLED = (8, 32, 128, 512, 1024)
-"""Lengths in tokens of the prompts that hold up a stream, up to the length that the engine
-takes."""
+"""Tokens of the prompts that hold up a stream, up to the engine's limit."""
 
 NUM_PROMPTS = 8
 """Prompts of each length, one after the other: far fewer than the stream has tokens."""
 
 NUM_AT_ONCE, SHORT_PROMPT, SHORT_OUTPUT = 200, 100, 60
-"""Requests that come at once, and their maximum tokens: where one ends, another begins."""
+"""Requests that come at once, so that they end and begin all the time, and their maximum tokens."""
 
 NUM_ROUNDS = 3
-"""Rounds, each of which measures everything, so that a slow minute of the machine meets all
-figures."""
+"""Rounds that each measure everything, so that a slow period of the machine affects all results."""
 
 SATURATED = 0.9
-"""Share of the most tokens per second that a saturated device computes at least."""
+"""Minimum share of the maximum tokens per second that a saturated device computes."""
 
 CONTEXT_TOKENS = PROMPT_TOKENS + OUTPUT_TOKENS // 2
-"""Tokens in the context of each decode, in the mean."""
+"""Mean tokens in the context of a decode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile describes an engine's batches by its latency model and the time that they take
-    beyond it.
-
-    shape: the engine's shape, with the hybrid cache where the model supports it.
-    latency: the latency model of the engine's batches.
-    decodes_beyond_s: seconds per step beyond the model, by the number of decodes.
-    prefills_beyond_s: seconds per step beyond the model, by the number of prompt tokens.
-    churn: factor on the time of all batches while requests come and go.
-    jitter: successive step times of one stream, each divided by their median.
-    spread: time of the slowest round of this profile divided by that of the fastest.
-    """
+    """Times of an engine's batches: its latency model, and the time that they take beyond it."""
 
     shape: EngineShape
+    """The engine's shape, with the hybrid cache if the model supports it."""
     latency: FixedLatencyModel
     decodes_beyond_s: Mapping[int, float]
+    """Seconds per step beyond the model, by number of decodes."""
     prefills_beyond_s: Mapping[int, float]
+    """Seconds per step beyond the model, by number of prompt tokens."""
     churn: float
+    """Factor on the time of all batches while requests come and go."""
     jitter: tuple[float, ...]
+    """Successive step times of one stream relative to their median."""
     spread: float
+    """Time of the slowest round relative to the fastest."""
 
     @property
     def step_s(self) -> float:
-        """Return the seconds of a decode step of one sequence."""
+        """Return the time of a decode step of one sequence, seconds."""
         return self.decode_s(1)
 
     def decode_s(self, num_decodes: int) -> float:
-        """Return the seconds of a decode step of sequences with ``CONTEXT_TOKENS`` each."""
+        """Return the time of a decode step of sequences with ``CONTEXT_TOKENS`` each, seconds."""
         return self.seconds((), num_decodes, num_decodes * CONTEXT_TOKENS)
 
     def prefill_s(self, num_tokens: int) -> float:
-        """Return the seconds of a prompt of ``num_tokens``."""
         return self.seconds(((num_tokens, 0),), 0, 0)
 
     def seconds(
@@ -109,16 +102,15 @@ class Profile:
 
     @property
     def target_forward_size(self) -> int:
-        """Return the fewest tokens of a batch that saturate the device (EconoServe, section 2): the
-        least power of two, up to the longest measured prompt, that computes ``SATURATED`` of the
-        most tokens per second."""
+        """Return the fewest tokens of a batch that saturate the device (EconoServe, section 2), as
+        a power of two up to the longest measured prompt."""
         sizes = [2**power for power in range(max(self.prefills_beyond_s).bit_length())]
         rates = {size: size / self.prefill_s(size) for size in sizes}
         most_per_s = max(rates.values())
         return next(size for size, rate in rates.items() if rate >= SATURATED * most_per_s)
 
     def instance_spec(self, settings: EngineSettings) -> InstanceSpec:
-        """Return the engine as the simulator describes it."""
+        """Return the simulator's description of the engine."""
         own, block_size = self.latency, self.shape.block_size
         hidden_states_per_block = None
         if own.rebuild_s_per_token is not None:
@@ -149,7 +141,7 @@ class Profile:
 
 
 async def measure(settings: EngineSettings) -> Profile:
-    """Profile an engine with these settings, which is started with both profiled strategies."""
+    """Profile an engine with these settings, started once with each profiled strategy."""
     async with started(replace(settings, strategy=PLAIN)) as engine:
         profile = await measure_engine(engine, settings)
     async with started(replace(settings, strategy=HYBRID)) as engine:
@@ -208,8 +200,7 @@ def _mixed(longest: int, random: Random) -> list[Arrival]:
 
 
 def _at_once(longest: int, random: Random) -> list[Arrival]:
-    """Return arrivals at 0 s that each ask for exactly the tokens that they get, in engine and
-    simulator."""
+    """Return arrivals at 0 s whose ``max_new_tokens`` are the tokens that they get."""
     outputs = [random.randrange(1, SHORT_OUTPUT) for _ in range(NUM_AT_ONCE)]
     return [Arrival(0.0, random.randrange(1, longest), num, None, num) for num in outputs]
 
@@ -217,7 +208,7 @@ def _at_once(longest: int, random: Random) -> list[Arrival]:
 async def _gaps_s(
     engine: VllmEngine, settings: EngineSettings, num_streams: int, name: str
 ) -> list[float]:
-    """Return the gaps between tokens of streams that decode together, in seconds."""
+    """Return the gaps between tokens of streams that decode together, seconds."""
     streams = [Arrival(0.0, PROMPT_TOKENS, OUTPUT_TOKENS)] * num_streams
     answers = await serve(engine, streams, settings.slo, f"streams-{num_streams}-{name}")
     return [gap_s for answer in answers for gap_s in answer.gaps_s]
@@ -226,8 +217,7 @@ async def _gaps_s(
 async def _held_up_s(
     engine: VllmEngine, settings: EngineSettings, num_tokens: int, name: str
 ) -> list[float]:
-    """Return the gaps, in seconds, of a stream whose next token waits for a prompt of
-    ``num_tokens``."""
+    """Return the gaps of a stream that is held up by prompts of ``num_tokens``, seconds."""
 
     async def prompts() -> None:
         for turn in range(NUM_PROMPTS):
@@ -245,5 +235,5 @@ def _usual_s(rounds: Sequence[Sequence[float]]) -> float:
 
 
 def _between(points: Mapping[int, float], at: int) -> float:
-    """Interpolate linearly between two points; beyond the last, return its value."""
+    """Interpolate linearly between points; beyond the last one, return its value."""
     return float(np.interp(at, list(points), list(points.values())))

@@ -1,4 +1,4 @@
-"""Run a real engine under a load of known lengths, and time it as its client does."""
+"""A real engine under a load of known lengths, timed from its client's view."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -25,18 +25,16 @@ from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
 
 VOCABULARY = 1000
-"""Token ids of prompts are below this, which all models have."""
+"""Bound of token ids in prompts, which is below every model's vocabulary."""
 PATIENCE_S = 300.0
-"""Seconds at most from the last arrival to the end of the last answer. An engine may take minutes
-for the work of twenty seconds where others use the machine."""
+"""Maximum seconds from the last arrival to the end of the last answer: on a shared machine, an
+engine may take minutes for the work of twenty seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer holds the seconds from the request's arrival to each of its tokens,
-    ``tokens_s``."""
-
     tokens_s: tuple[float, ...]
+    """Seconds from the request's arrival to each token."""
 
     def attained(self, slo: Slo) -> bool:
         first_s, last_s = self.tokens_s[0], self.tokens_s[-1]
@@ -61,10 +59,10 @@ async def started(settings: EngineSettings) -> AsyncIterator[VllmEngine]:
 async def serve(
     engine: VllmEngine, arrivals: Sequence[Arrival], slo: Slo, name: str
 ) -> list[Answer]:
-    """Send each arrival at its time, and return the answers. Raises TimeoutError where the engine
-    is too slow.
+    """Send each arrival at its time, and return the answers. Raises TimeoutError if the engine is
+    too slow.
 
-    name: part of the request ids, which differ for all requests of an engine.
+    name: part of the request ids, unique for each call on an engine.
     """
     began_s = perf_counter()
 
@@ -96,7 +94,7 @@ async def _generate(
 
 
 def prompt_tokens(random: Random, num_tokens: int) -> list[int]:
-    """Draw a prompt of which no other has a beginning, so that no prefix cache has it."""
+    """Draw a prompt that no prefix cache contains."""
     return random.choices(range(1, VOCABULARY), k=num_tokens)
 
 
@@ -117,7 +115,7 @@ async def greedy_tokens(
     num_tokens: int,
     lora: LoRARequest | None = None,
 ) -> list[int]:
-    """Return the likeliest ``num_tokens`` tokens after a prompt."""
+    """Return the first ``num_tokens`` tokens of greedy decoding."""
     tokens: list[int] = []
     async for output in llm.generate(prompt, greedy(num_tokens), request_id, lora_request=lora):
         tokens = list(output.outputs[0].token_ids)

@@ -9,8 +9,7 @@ from aiohttp import web
 from typer import Typer
 from typer.testing import CliRunner
 
-from macroserve.bench.serve.client import LoadClient, Target
-from macroserve.bench.serve.conversation import NO_TOKEN_IDS, Conversation
+from macroserve.bench.serve.client import NO_TOKEN_IDS, Conversation, LoadClient, Target
 from macroserve.bench.serve.metrics import summarize
 from macroserve.bench.serve.payload import Endpoint, PayloadMaker
 from macroserve.bench.serve.record import Failure, RequestRecord
@@ -185,7 +184,7 @@ def test_bench_of_conversations_reports_all_turns(endpoint_in_thread, tmp_path) 
     result = CliRunner(env={"OPENAI_API_KEY": None}).invoke(app, given)
     assert result.exit_code == 0, result.output
     assert "12 requests of 4 conversations that begin over" in result.stderr
-    assert "on average 10 tokens in and 2 out, beside what came before" in result.stderr
+    assert "on average 10 tokens in and 2 out, without earlier turns" in result.stderr
     assert "12 sent of 12: 12 succeeded" in result.stdout
     assert "cache hits  50.0% of the prompt tokens" in result.stdout
     [found] = json.loads(path.read_text())["runs"]

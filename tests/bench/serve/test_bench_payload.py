@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from macroserve.bench.serve.conversation import Conversation
+from macroserve.bench.serve.client import Conversation
 from macroserve.bench.serve.payload import FIRST_TOKEN_ID, Endpoint, PayloadMaker
 from macroserve.workload.arrivals import Arrival
 

@@ -12,7 +12,6 @@ from rich.console import Console, RenderableType
 from macroserve.bench.serve.goodput import Goodput
 from macroserve.bench.serve.metrics import summarize
 from macroserve.bench.serve.plot import plot_goodput, plot_run
-from macroserve.bench.serve.progress import LiveView
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.bench.serve.report import (
     goodput_report,
@@ -22,6 +21,7 @@ from macroserve.bench.serve.report import (
     write_json,
 )
 from macroserve.bench.serve.result import Result, Run
+from macroserve.bench.serve.run import LiveView
 from macroserve.core.request import Slo
 from macroserve.workload.arrivals import Arrival
 
@@ -114,7 +114,7 @@ def test_report_with_unsound_figures_has_remarks() -> None:
     late = replace(GOOD, sent_s=1.06)
     short = replace(GOOD, num_tokens=2)
     text = shown(run_report(make_run([late, short, short]), SLO))
-    assert "2 answers were shorter than asked for" in text
+    assert "2 answers were shorter than requested" in text
     assert "The client itself was late by 58.8 ms (p99)" in text
 
 

@@ -1,21 +1,20 @@
 """The load client: sends a plan open loop and times every token.
 
-Open loop: a request leaves when the plan says, however many answers are still out, as with
-independent users. A client that waits for answers slows down with the endpoint and so hides its
-queues. Only the turns of a conversation wait for each other.
+Open loop: requests leave as planned, however many answers are outstanding, as with independent
+users. A client that waits for answers slows down with the endpoint and so hides its queues. Only
+the turns of a conversation wait for each other.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import aiohttp
 import msgspec
 
-from macroserve.bench.serve.conversation import Conversation
-from macroserve.bench.serve.payload import PayloadMaker
+from macroserve.bench.serve.payload import PayloadMaker, Text
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.bench.serve.stream import (
     MalformedStreamError,
@@ -27,31 +26,93 @@ from macroserve.workload.arrivals import Arrival
 
 KEEPALIVE_S = 3.0
 """Seconds for which an idle connection is kept. uvicorn closes it after 5 s, and a request on a
-connection that closes would look like a failure of the endpoint."""
+closing connection would look like a failure of the endpoint."""
 
 CLASS_HEADER = "X-SLO-Class"
 """Header that names the SLO class of a request."""
 
 PREFLIGHT_TIMEOUT_S = 15.0
 MAX_DETAIL = 300
-"""Characters of an error's text that are kept."""
+"""Maximum characters kept of an error's text."""
+
+NO_TOKEN_IDS = (
+    "the response has no token_ids, and so the next prompt cannot hold it: take --endpoint chat"
+)
 
 
 class EndpointError(Exception):
-    """The endpoint cannot be used at all; the message is a sentence for the user."""
+    """An endpoint that cannot be used at all; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target is an OpenAI endpoint: its URL without ``/v1``, and the time limit of a request."""
+    """An OpenAI endpoint."""
 
     url: str
+    """URL without ``/v1``."""
     timeout_s: float
+    """Time limit of a request, seconds."""
     api_key: str | None = field(default=None, repr=False)
 
 
+class Conversation:
+    """A conversation in progress, whose prompts contain the actual responses before them. A single
+    request is a conversation of one turn.
+
+    number: number of its first request in the plan.
+    max_model_len: longest context of the model in tokens; None if unknown.
+    """
+
+    def __init__(
+        self,
+        payloads: PayloadMaker,
+        number: int,
+        arrival: Arrival,
+        max_model_len: int | None = None,
+    ) -> None:
+        self.number = number
+        self.arrival = arrival
+        """The next turn to send; at first, the request of the plan."""
+        self.goes_on = True
+        """Whether there is a next turn."""
+        self._payloads = payloads
+        self._max_model_len = max_model_len
+        self._turn = 0
+        self._said: list[Text] = [payloads.prompt(number, arrival)]
+        """Messages and responses in turn; the last one is the next turn's message."""
+
+    def body(self) -> bytes:
+        """Return the JSON body of the next turn."""
+        return self._payloads.encode(
+            self._said, self.arrival.num_output_tokens, goes_on=bool(self.arrival.turns)
+        )
+
+    def take(self, record: RequestRecord, meter: StreamMeter) -> RequestRecord:
+        """Continue with the response to the turn that was sent; return its record, completed by its
+        place in the conversation."""
+        self.goes_on = False
+        turns, record = self.arrival.turns, replace(record, turn=self._turn)
+        if not turns or record.failure is Failure.INTERRUPTED:
+            return record
+        response = meter.text if isinstance(self._said[0], str) else meter.token_ids
+        if record.failure is None and isinstance(response, list) and not response:
+            record = replace(record, failure=Failure.MALFORMED, detail=NO_TOKEN_IDS)
+        following = self.arrival.next_turn(
+            record.ended_s, record.num_prompt_tokens + record.num_tokens
+        )
+        num_tokens = following.num_prompt_tokens + following.num_output_tokens
+        is_too_long = self._max_model_len is not None and num_tokens > self._max_model_len
+        if record.failure is not None or is_too_long:
+            return replace(record, num_unsent=len(turns))
+        self._turn += 1
+        message = self._payloads.message(self.number, self._turn, turns[0])
+        self._said += [response, message]
+        self.arrival, self.goes_on = following, True
+        return record
+
+
 class LoadClient:
-    """A load client sends runs over one connection pool without limits."""
+    """A client that sends runs over one connection pool without limits."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -70,9 +131,9 @@ class LoadClient:
         await self._session.close()
 
     async def find_model(self, wanted: str | None) -> str:
-        """Return ``wanted``, or else the first model that the endpoint lists.
+        """Return ``wanted``, or the first model that the endpoint lists.
 
-        Raises EndpointError where the endpoint cannot be reached, refuses the key or lists none.
+        Raises EndpointError if the endpoint cannot be reached, refuses the key or lists no model.
         """
         status, models = await self._models()
         if wanted:
@@ -85,13 +146,13 @@ class LoadClient:
         return models[0].id
 
     async def find_max_model_len(self, model: str) -> int | None:
-        """Return the longest context of a model in tokens, None where the endpoint does not tell
-        it, as vLLM does. Raises EndpointError as ``find_model`` does."""
+        """Return the longest context of a model in tokens; None if the endpoint, unlike vLLM, does
+        not report it. Raises EndpointError like ``find_model``."""
         _, models = await self._models()
         return next((each.max_model_len for each in models if each.id == model), None)
 
     async def _models(self) -> tuple[int, Sequence["_Model"]]:
-        """Return the status of the endpoint's list of models, and the list if it is one."""
+        """Return the HTTP status of the endpoint's list of models, and the list if it is valid."""
         url = f"{self._target.url}/v1/models"
         timeout = aiohttp.ClientTimeout(total=PREFLIGHT_TIMEOUT_S)
         try:
@@ -117,11 +178,11 @@ class LoadClient:
         on_done: Callable[[RequestRecord], None],
         max_model_len: int | None = None,
     ) -> list[RequestRecord]:
-        """Send ``plan`` and return the records of the requests that left, in order of arrival, a
-        conversation's together.
+        """Send ``plan`` and return the records of the requests sent, in order of arrival, with the
+        turns of a conversation together.
 
-        ``stop``, once set, keeps back what has not left and interrupts what is in flight.
-        ``max_model_len`` ends conversations.
+        stop: once set, no more requests are sent, and those in flight are interrupted.
+        max_model_len: length at which conversations end.
         """
         records: list[RequestRecord] = []
         loop = asyncio.get_running_loop()
@@ -147,7 +208,7 @@ class LoadClient:
         async def send_all() -> None:
             async with asyncio.TaskGroup() as in_flight:
                 for index, planned in enumerate(plan):
-                    # Made before the wait, so that the request leaves on time.
+                    # Before the wait, so that the request leaves on time.
                     conversation = Conversation(payloads, index, planned, max_model_len)
                     body = conversation.body()
                     await asyncio.sleep(start + planned.at_s - loop.time())
@@ -174,7 +235,7 @@ class LoadClient:
         """Send one request and return its record.
 
         start: start of the run on the event loop's clock.
-        meter: meter to feed, for a caller that reads it afterwards.
+        meter: meter to feed, if the caller needs more than the record.
         """
         clock = asyncio.get_running_loop().time
         meter = meter or StreamMeter()
@@ -225,7 +286,7 @@ class LoadClient:
         )
 
     def _without_key(self, text: str) -> str:
-        """Remove the key from an error, as some endpoints quote it."""
+        """Remove the key from an error, which some endpoints quote."""
         return text.replace(self._target.api_key, "***") if self._target.api_key else text
 
 

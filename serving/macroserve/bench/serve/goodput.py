@@ -1,46 +1,41 @@
-"""Search for goodput: the highest load at which attainment holds a level.
-
-The search is pure: it asks for a probe at a load and is told the attainment there.
-"""
+"""Search for goodput, the highest load at which attainment holds a level."""
 
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
 MAX_STEPS = 10
-"""Doublings or halvings from the first load before the search gives up: a factor of 1024."""
+"""Maximum doublings or halvings of the first load: a factor of 1024."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """The goodput that a search found. Loads are requests per second, or time scales of a trace.
-
-    load: the highest load that held the level; None when even the lowest one tried did not.
-    is_capped: whether no load failed up to the maximum, so that the goodput may be higher.
-    lower_attainment: attainment at half of ``load``, see ``holds_below``.
-    """
+    """Result of a search. Loads are requests per second or time scales of a trace."""
 
     level: float
     load: float | None
+    """The highest load that held the level; None if not even the lowest one tried did."""
     is_capped: bool = False
+    """Whether no load up to the maximum failed, so that the goodput may be higher."""
     lower_attainment: float | None = None
+    """Attainment at half of ``load``."""
 
     @property
     def holds_below(self) -> bool:
-        """Return whether a lower load attains the level, too: attainment is not monotone."""
+        """Return whether half the load holds the level as well: attainment is not monotone."""
         return self.lower_attainment is None or self.lower_attainment >= self.level
 
 
 def search_goodput(
     start: float, level: float, tolerance: float = 0.05, max_load: float = math.inf
 ) -> Generator[float, float, Goodput]:
-    """Yield the load to probe next, take its attainment by ``send``, return the goodput found.
+    """Yield the load to probe next, receive its attainment by ``send``, return the goodput.
 
     The search doubles or halves the load from ``start`` until the level is held at one load and
-    missed at the next, then bisects until these two are within ``tolerance`` of each other, then
-    probes half the load found. It never probes above ``max_load``.
+    missed at the next, bisects until these two are within ``tolerance``, then probes half the load
+    found. It never probes above ``max_load``.
 
-    Raises ValueError, at once, for a level outside (0, 1] or a start outside (0, max_load].
+    Raises ValueError immediately for a level outside (0, 1] or a start outside (0, max_load].
     """
     if not 0 < level <= 1:
         raise ValueError(f"the level of attainment must be above 0 and at most 1, got {level}")

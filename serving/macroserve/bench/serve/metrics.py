@@ -1,4 +1,4 @@
-"""Compute the figures of a run from its records."""
+"""Results of a run, computed from its records."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from macroserve.core.request import DEFAULT_CLASS, Slo
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution of a latency, in seconds."""
+    """Distribution of a latency, seconds."""
 
     mean: float
     p50: float
@@ -33,24 +33,18 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """A number of requests that failed for the same reason.
-
-    detail: the error of the first of them.
-    """
+    """Number of requests that failed for the same reason."""
 
     failure: Failure
     http_status: int | None
     count: int
     detail: str
+    """Error of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassSummary:
-    """The figures of one SLO class; latencies are those of its requests that succeeded.
-
-    num_requests: requests that count.
-    attainment: share of them within all targets.
-    """
+    """Results of one SLO class; latencies are those of its successful requests."""
 
     name: str
     slo: Slo
@@ -61,7 +55,7 @@ class ClassSummary:
 
     @classmethod
     def of(cls, name: str, slo: Slo, records: Sequence[RequestRecord]) -> Self:
-        """Return the figures of records, at least one, that count."""
+        """Return the results of at least one record."""
         succeeded = [r for r in records if r.failure is None]
         return cls(
             name,
@@ -75,54 +69,44 @@ class ClassSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of one run. Latencies are those of the requests that succeeded.
-
-    num_sent: sum of num_succeeded, num_failed and num_interrupted.
-    num_short: requests that succeeded with fewer tokens than asked for.
-    num_unsent: turns of conversations that ended early, which were not sent.
-    elapsed_s: seconds from the start to the end of the last request.
-    offered_rate: planned requests per second up to the last arrival that was sent.
-    cached_share: share of the prompt tokens that a prefix cache had; None where the endpoint does
-        not tell it.
-    tbt: distribution of the gaps of all responses.
-    attainment: share of requests within all targets; None when no request counts. Failed requests
-        count as missed, interrupted ones do not count.
-    ttft_attainment: share of requests within the target for TTFT alone.
-    tpot_attainment: share of requests within the target for TPOT alone.
-    tbt_attainment: share of requests within the target for TBT alone.
-    goodput: requests per second within their targets.
-    send_lag: distribution of the client's own delays.
-    classes: figures of each SLO class, in the order of their names; empty where no request has one.
-    """
+    """Results of one run. Latencies are those of the successful requests; rates are per second."""
 
     num_sent: int
     num_succeeded: int
     num_failed: int
     num_interrupted: int
     num_short: int
+    """Successful requests with fewer tokens than requested."""
     num_unsent: int
+    """Turns not sent because their conversation ended early."""
     failures: tuple[FailureCount, ...]
     elapsed_s: float
     offered_rate: float
+    """Planned requests per second up to the last arrival sent."""
     request_throughput: float
     prompt_token_throughput: float
     output_token_throughput: float
     cached_share: float | None
+    """Share of prompt tokens found in a prefix cache; None if the endpoint does not report it."""
     ttft: Distribution | None
     tpot: Distribution | None
     tbt: Distribution | None
     e2e: Distribution | None
     attainment: float | None
+    """Share of requests within all targets, or None. Failed ones count, interrupted ones do not."""
     ttft_attainment: float | None
     tpot_attainment: float | None
     tbt_attainment: float | None
     goodput: float
+    """Requests per second within all targets."""
     send_lag: Distribution | None
+    """The client's own delays."""
     classes: tuple[ClassSummary, ...] = ()
+    """Results by SLO class, sorted by name; empty if no request has one."""
 
 
 def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
-    """Return the figures of a run from its records, in any order."""
+    """Return the results of a run from its records, in any order."""
     counted = [r for r in records if r.failure is not Failure.INTERRUPTED]
     succeeded = [r for r in counted if r.failure is None]
     elapsed_s = max((r.ended_s for r in records), default=0.0)
@@ -173,13 +157,13 @@ def _classes(counted: Sequence[RequestRecord], slo: Slo) -> tuple[ClassSummary, 
 def _cached_share(succeeded: Sequence[RequestRecord]) -> float | None:
     if all(r.num_cached_tokens is None for r in succeeded):
         return None
-    # vLLM leaves the field out where the cache had none.
+    # vLLM omits the field for requests without hits.
     num_cached = sum(r.num_cached_tokens or 0 for r in succeeded)
     return num_cached / sum(r.num_prompt_tokens for r in succeeded)
 
 
 def _failures(counted: Iterable[RequestRecord]) -> tuple[FailureCount, ...]:
-    """Return the groups of failures, the most frequent first."""
+    """Return the failures by reason, the most frequent first."""
     failed = [r for r in counted if r.failure is not None]
     details = {(r.failure, r.http_status): r.detail for r in reversed(failed)}
     counts = Counter((r.failure, r.http_status) for r in failed)

@@ -1,4 +1,4 @@
-"""Make the body of each request from a seed."""
+"""Bodies of requests, generated from a seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ FIRST_TOKEN_ID = 10
 """Smallest token id that prompts use: many vocabularies begin with special tokens."""
 
 WORDS = ("time", "way", "year", "work", "day", "home", "place", "water", "night", "story", "study")
-"""Words, most of which are one token in most tokenizers."""
-
+"""Words that are mostly a single token in most tokenizers."""
 
 Text = str | list[int]
-"""A message or a response: words, or token ids."""
+"""A message or a response: text or token ids."""
 
 
 class Endpoint(StrEnum):
@@ -34,16 +33,13 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PayloadMaker:
-    """The payload maker gives every request of a run a prompt of its own, or one that shares its
-    start with others where the load has block ids.
-
-    seed: differs for every run against one endpoint, whose prefix cache would answer otherwise.
-    """
+    """Generator of prompts, which share prefixes only as far as the load has common block ids."""
 
     model: str
     endpoint: Endpoint
     vocab_size: int
     seed: tuple[int, ...]
+    """Different for every run against an endpoint, so that its prefix cache has no hits."""
 
     def __post_init__(self) -> None:
         if self.vocab_size <= FIRST_TOKEN_ID:
@@ -65,7 +61,7 @@ class PayloadMaker:
         return self._text(np.concatenate(parts))
 
     def message(self, index: int, number: int, turn: Turn) -> Text:
-        """Return the message of a conversation's turn ``number``; request ``index`` began it."""
+        """Return the message of turn ``number`` in the conversation begun by request ``index``."""
         rng = np.random.default_rng((*self.seed, index, number))
         return turn.text or self._text(self._draw(rng, turn.num_message_tokens))
 
@@ -74,8 +70,8 @@ class PayloadMaker:
     ) -> bytes:
         """Return the JSON body of a request.
 
-        said: messages and responses of a conversation in turn; the last one is a message.
-        goes_on: whether the response will be a part of another prompt.
+        said: alternating messages and responses of a conversation; the last one is a message.
+        goes_on: whether the response will be part of another prompt.
         """
         if self.endpoint is Endpoint.CHAT:
             roles = cycle(("user", "assistant"))
@@ -99,9 +95,9 @@ class PayloadMaker:
 
 
 def encode_body(model: str, prompt: Mapping[str, object], num_output_tokens: int) -> bytes:
-    """Return the JSON body of a streamed request for exactly that many tokens.
+    """Return the JSON body of a streamed request for exactly ``num_output_tokens``.
 
-    prompt: the fields that hold the prompt, ``prompt`` or ``messages``, and what belongs to it.
+    prompt: ``prompt`` or ``messages`` and related fields.
     """
     return msgspec.json.encode(
         {

@@ -1,4 +1,4 @@
-"""Plot runs with matplotlib, which the ``bench`` extra installs."""
+"""Plots of runs with matplotlib, which the ``bench`` extra installs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +23,8 @@ LOG_SPAN = 20
 
 
 def plot_run(path: Path, model: str, run: Run, slo: Slo) -> None:
-    """Draw four panels as a PNG file: TTFT and TPOT as cumulative shares of the requests with their
-    targets, attainment and rates over time. Failed requests never reach a share."""
+    """Write a PNG file with four panels: cumulative TTFT and TPOT with their targets, attainment
+    and rates over time. Failed requests have infinite latency."""
     records = [r for r in run.records if r.failure is not Failure.INTERRUPTED]
     succeeded = [r for r in records if r.failure is None]
     figure = Figure(figsize=(11, 7.5), layout="constrained")
@@ -42,7 +42,7 @@ def plot_run(path: Path, model: str, run: Run, slo: Slo) -> None:
 
 
 def plot_goodput(path: Path, result: Result, level: float, slo: Slo, unit: str) -> None:
-    """Plot attainment over load as a PNG file, with the level and the load that was found."""
+    """Write a PNG file of attainment over load, with the level and the load found."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     goodput = result.goodput
@@ -89,7 +89,7 @@ def _plot_shares(
 def _plot_attainment(
     axes: Axes, records: Sequence[RequestRecord], edges: np.ndarray, slo: Slo, overall: float
 ) -> None:
-    """Plot the attainment by the time of arrival."""
+    """Plot the attainment by arrival time."""
     arrived, _ = np.histogram([r.scheduled_s for r in records], edges)
     attained, _ = np.histogram([r.scheduled_s for r in records if r.meets(slo)], edges)
     centers = (edges[:-1] + edges[1:]) / 2
@@ -131,8 +131,8 @@ def share_axis(axes: Axes, label: str) -> None:
 
 
 def _bin_edges(elapsed_s: float, num_requests: int) -> np.ndarray:
-    """Return the edges of bins of a round width from 0 to past ``elapsed_s``: not too many bins,
-    and enough requests in each for a share."""
+    """Return the edges of at most MAX_BINS bins of a round width from 0 to past ``elapsed_s``, with
+    enough requests in each for a share."""
     max_bins = min(MAX_BINS, num_requests / MIN_REQUESTS_PER_BIN)
     width_s = next((w for w in BIN_WIDTHS_S if elapsed_s <= w * max_bins), BIN_WIDTHS_S[-1])
     return np.arange(int(elapsed_s / width_s) + 2) * width_s

@@ -1,4 +1,4 @@
-"""Report a run: tables for people, JSON for programs."""
+"""Reports of a run: tables for people, JSON for programs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
@@ -18,11 +18,10 @@ from macroserve.core.request import Slo
 from macroserve.workload.arrivals import Arrival
 
 MAX_SEND_LAG_S = 0.05
-"""Largest delay of sending at the 99th percentile; beyond, the client is the bottleneck."""
+"""99th percentile of the client's delays above which it is the bottleneck, seconds."""
 
 
 def plan_sentence(planned: Sequence[Arrival]) -> str:
-    """Return a sentence about the load to send."""
     num_requests = sum(arrival.num_requests for arrival in planned)
     num_chats = len(planned)
     span_s = planned[-1].at_s
@@ -36,19 +35,18 @@ def plan_sentence(planned: Sequence[Arrival]) -> str:
     return (
         f"{num_requests:,} requests{begin} over {span_s:,.1f} s{rate}, "
         f"on average {mean_prompt:,.0f} tokens in and {mean_output:,.0f} out"
-        + (", beside what came before" if begin else "")
+        + (", without earlier turns" if begin else "")
     )
 
 
 def run_report(run: Run, slo: Slo) -> RenderableType:
-    """Return the tables of one run."""
     remarks = (Text(remark, style="yellow") for remark in remarks_on(run))
     classes = [_class_table(run.summary.classes)] if run.summary.classes else []
     return Group(_latency_table(run.summary, slo), *classes, _totals_table(run), *remarks)
 
 
 def goodput_report(result: Result, unit: str) -> RenderableType:
-    """Return the table of the probed loads and the result of the search."""
+    """Return the table of probes and the result of the search."""
     table = Table(title="Probes", title_justify="left")
     columns = [unit, "offered req/s", "requests", "failed", "TTFT p90", "TPOT p90", "attainment"]
     has_hits = any(run.summary.cached_share is not None for run in result.runs)
@@ -92,7 +90,7 @@ def goodput_sentence(goodput: Goodput | None, unit: str) -> str:
 
 
 def remarks_on(run: Run) -> list[str]:
-    """Return remarks on failures, and on signs that the figures are not sound."""
+    """Return remarks on failures and on signs of invalid results."""
     summary = run.summary
     remarks = [
         f"{failed.count:,} failed: {failed.failure}"
@@ -102,7 +100,7 @@ def remarks_on(run: Run) -> list[str]:
     ]
     if summary.num_short:
         remarks.append(
-            f"{summary.num_short:,} answers were shorter than asked for: "
+            f"{summary.num_short:,} answers were shorter than requested: "
             "the endpoint may not know ignore_eos, or its context may be too short."
         )
     if summary.num_unsent:
@@ -119,7 +117,7 @@ def remarks_on(run: Run) -> list[str]:
 
 
 def write_json(path: Path, config: Mapping[str, object], result: Result, slo: Slo) -> None:
-    """Write all figures as JSON: ``{"config", "goodput", "runs": [{..., "summary", "requests"}]}``.
+    """Write all results as JSON: ``{"config", "goodput", "runs": [{..., "summary", "requests"}]}``.
 
     Durations are in seconds, but each request's ``tbt_us`` is in whole microseconds.
     """

@@ -1,4 +1,4 @@
-"""The result of a session of runs."""
+"""Result of a session of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,15 @@ from macroserve.bench.serve.record import Failure, RequestRecord
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run and its result.
-
-    intensity: intensity of the load, see ``workload.load.Load``.
-    client_cpu: share of one core that the client used.
-    """
+    """A run and its result."""
 
     intensity: float
+    """Intensity of the load, see ``workload.load.Load``."""
     num_planned: int
     records: Sequence[RequestRecord]
     summary: Summary
     client_cpu: float
+    """Share of one core that the client used."""
 
     @property
     def is_unreachable(self) -> bool:
@@ -31,12 +29,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a session.
-
-    runs: the single run, or one for each probe of a search.
-    goodput: the goodput that a search found, None where the search did not end.
-    """
-
     model: str
     runs: tuple[Run, ...]
+    """The single run, or one per probe of a search."""
     goodput: Goodput | None = None
+    """Result of a search; None if there was none or it did not end."""

@@ -1,4 +1,4 @@
-"""Meter a streamed response: find the chunks that carry tokens, and when they arrived."""
+"""Timing of a streamed response: the chunks that carry tokens, and when they arrived."""
 
 from array import array
 
@@ -8,11 +8,11 @@ from macroserve.api.sse import SseParser
 
 
 class StreamError(Exception):
-    """The endpoint reported an error inside the stream, in its own words."""
+    """An error that the endpoint reported inside the stream, in its own words."""
 
 
 class MalformedStreamError(Exception):
-    """The stream holds data other than OpenAI's chunks."""
+    """Data in the stream other than OpenAI's chunks."""
 
 
 class _Delta(msgspec.Struct):
@@ -30,8 +30,8 @@ class _Choice(msgspec.Struct):
     def carries_token(self) -> bool:
         if self.text or (self.delta and self.delta.content):
             return True
-        # Chat streams open with a chunk that says the role. Without that, a chunk with no text is
-        # a token with none of its own, such as a part of a character, or a tool call.
+        # Chat streams open with a chunk with the role. Any other chunk without text is a token
+        # such as a part of a character, or a tool call.
         return not self.finish_reason and not (self.delta and self.delta.role)
 
 
@@ -55,21 +55,19 @@ _decoder = msgspec.json.Decoder(_Chunk)
 
 
 class StreamMeter:
-    """The stream meter takes the raw bytes of one answer and the times of their arrival.
+    """Times of the tokens in one answer, from its raw bytes and their arrival times.
 
-    first_token_s: time of the first token on the clock of ``feed``; None before that.
-    last_token_s: time of the last token so far on the clock of ``feed``; None before the first.
-    gaps_s: seconds between successive chunks with tokens; a chunk may carry several tokens.
-    complete: whether the answer came to its end; a connection that breaks after that is no failure.
-    text: the answer's text so far where ``keeps_answer``, else empty.
-    token_ids: the answer's token ids so far where ``keeps_answer`` and the endpoint tells them.
+    keeps_answer: whether to collect ``text`` and, if the endpoint reports them, ``token_ids``.
     """
 
     def __init__(self, keeps_answer: bool = False) -> None:
         self.first_token_s: float | None = None
+        """On the clock of ``feed``, like ``last_token_s``."""
         self.last_token_s: float | None = None
         self.gaps_s = array("f")
+        """Seconds between successive chunks with tokens; a chunk may carry several tokens."""
         self.complete = False
+        """Whether the answer has ended; a connection that breaks afterwards is no failure."""
         self.text = ""
         self.token_ids: list[int] = []
         self._keeps_answer = keeps_answer
@@ -78,7 +76,7 @@ class StreamMeter:
         self._silent_end_s: float | None = None
 
     def feed(self, data: bytes, now: float) -> None:
-        """Read bytes that arrived at ``now``; raise StreamError or MalformedStreamError."""
+        """Read bytes that arrived at ``now``. Raises StreamError and MalformedStreamError."""
         for payload in self._sse.feed(data):
             if payload == b"[DONE]":
                 self.complete = True
@@ -87,26 +85,25 @@ class StreamMeter:
 
     def close(self) -> None:
         """End the stream; called once, after the last byte."""
-        # An ending chunk without text is the last token's in one engine (a special token) and
-        # belongs to no token in another: the count tells.
+        # A last chunk without text is a special token in some engines and no token in others; the
+        # number of tokens decides.
         if self._silent_end_s is not None and self.num_tokens > self._num_token_chunks:
             self._on_token(self._silent_end_s)
 
     @property
     def num_prompt_tokens(self) -> int | None:
-        """Return the prompt tokens as the endpoint counts them, None where it does not."""
+        """Return the prompt tokens as reported by the endpoint, or None."""
         return self._usage.prompt_tokens if self._usage else None
 
     @property
     def num_cached_tokens(self) -> int | None:
-        """Return the prompt tokens that a prefix cache had, None where the endpoint does not tell
-        it."""
+        """Return the prompt tokens in a prefix cache as reported by the endpoint, or None."""
         details = self._usage and self._usage.prompt_tokens_details
         return details.cached_tokens if details else None
 
     @property
     def num_tokens(self) -> int:
-        """Return the output tokens as the endpoint counts them, or else the chunks with tokens."""
+        """Return the output tokens as reported by the endpoint, else the chunks with tokens."""
         return self._usage.completion_tokens if self._usage else self._num_token_chunks
 
     @property
@@ -141,5 +138,5 @@ class StreamMeter:
 
 
 def error_message(error: object) -> str:
-    """Return the sentence in OpenAI's error object, or the object itself as text."""
+    """Return the message of OpenAI's error object, or the object itself as text."""
     return str(error.get("message", error) if isinstance(error, dict) else error)
