@@ -1,4 +1,4 @@
-"""The requests that a simulated instance holds, and those of them that decode together."""
+"""Requests of a simulated instance, and the batch of those that decode together."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,15 +11,9 @@ from macroserve.workload.arrivals import BLOCK_TOKENS
 
 
 class SimRequest:
-    """A simulated request, as its client sees it and as the device holds it.
+    """Progress of a simulated request.
 
-    block_ids: ids of its prompt's blocks in the load; see ``Arrival``.
-    block_tokens: tokens of each of these blocks.
-    is_open: whether the last block has no end, as in a conversation; see ``Arrival``.
-    decoding_s: time at which its first decode began.
-    gaps_s: gaps between its tokens, until it is judged.
-    as_of_step: step up to which the request's tokens were counted; kept by ``DecodingBatch``.
-    last_step: step with which the response ends; kept by ``DecodingBatch``.
+    block_ids, block_tokens, is_open: blocks of its prompt in the load; see ``Arrival``.
     """
 
     __slots__ = (
@@ -58,9 +52,13 @@ class SimRequest:
         self.last_s = 0.0
         self.is_hidden = False
         self.decoding_s = 0.0
+        """When its first decode began."""
         self.gaps_s = array("f")
+        """Gaps between its tokens."""
         self.as_of_step = 0
+        """Step up to which its tokens were counted by ``DecodingBatch``."""
         self.last_step = -1
+        """Step with which its response ends, for ``DecodingBatch``."""
 
     @property
     def num_tokens(self) -> int:
@@ -71,7 +69,6 @@ class SimRequest:
         return self.num_emitted >= self.num_output
 
     def emit(self, at_s: Sequence[float]) -> None:
-        """Emit a token at each of these times."""
         if not at_s:
             return
         if self.num_emitted:
@@ -84,16 +81,13 @@ class SimRequest:
 
 
 class DecodingBatch:
-    """The decoding batch holds requests by id, each of which is brought up to date when it leaves.
-
-    num_tokens: tokens of all requests in the cache.
-    num_hidden: number of requests whose hidden states are kept.
-    num_hidden_tokens: tokens of the requests whose hidden states are kept.
-    """
+    """Decoding requests by id, whose own counts are updated when they leave."""
 
     def __init__(self) -> None:
         self.num_tokens = 0
+        """Cached tokens of all requests."""
         self.num_hidden = 0
+        """Requests with cached hidden states."""
         self.num_hidden_tokens = 0
         self._records: dict[str, SimRequest] = {}
         self._fresh: list[SimRequest] = []
@@ -135,15 +129,14 @@ class DecodingBatch:
         return record
 
     def begin(self, now: float) -> None:
-        """Start a batch of all requests."""
         for record in self._fresh:
             record.decoding_s = now
         self._fresh.clear()
 
     def step(self, ends_s: Sequence[float]) -> list[SimRequest]:
-        """Take in steps that end at these times, and return the responses that have ended.
+        """Count steps that end at these times; return the responses that end with the last one.
 
-        A response may end with the last of these steps, but not before.
+        None may end earlier.
         """
         self._ends_s.extend(ends_s)
         self.num_tokens += len(ends_s) * len(self)
@@ -155,7 +148,7 @@ class DecodingBatch:
 
     @property
     def num_steps_left(self) -> int:
-        """Return the steps until the first response ends, of which there is at least one."""
+        """Return the steps until the first response ends. Needs a response."""
         return self._next_end() - len(self._ends_s)
 
     def others(self, request_ids: Iterable[str]) -> list[str]:
@@ -163,8 +156,7 @@ class DecodingBatch:
         return [request_id for request_id in self._records if request_id not in known]
 
     def _next_end(self) -> int:
-        """Return the step with which the first response ends; a number past all steps without
-        responses."""
+        """Return the step with which the first response ends; one past all steps without any."""
         while self._finishing:
             last_step, _, record = self._finishing[0]
             if record.last_step == last_step:

@@ -1,4 +1,4 @@
-"""Order events in virtual time."""
+"""Queue of events in virtual time."""
 
 import heapq
 from math import inf
@@ -8,8 +8,7 @@ EventT = TypeVar("EventT")
 
 
 class EventQueue(Generic[EventT]):
-    """The event queue returns events by their time; of events at one time, the first one put in
-    comes first."""
+    """Events sorted by time, then by order of insertion."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, EventT]] = []
@@ -17,7 +16,7 @@ class EventQueue(Generic[EventT]):
 
     @property
     def next_s(self) -> float:
-        """Return the time of the next event; infinite if there is none."""
+        """Return the time of the next event, infinite if there is none."""
         return self._heap[0][0] if self._heap else inf
 
     def put(self, at_s: float, event: EventT) -> None:

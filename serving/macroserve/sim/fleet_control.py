@@ -1,4 +1,4 @@
-"""A fleet control watches a simulated fleet at intervals, and may change it."""
+"""Interface of rules that observe a simulated fleet at intervals and may change it."""
 
 from abc import ABC, abstractmethod
 
@@ -7,20 +7,15 @@ from macroserve.sim.results import RunResult
 
 
 class FleetControl(ABC):
-    """A fleet control is called in the course of a simulation.
-
-    interval_s: Time from one look at the fleet to the next, seconds.
-    """
+    """A rule that changes a fleet in the course of a simulation."""
 
     interval_s: float
+    """Time between two calls of ``read``, seconds."""
 
     @abstractmethod
     def read(self, known: RunResult, now: float) -> None:
-        """Look at the fleet, and change it where that is due.
-
-        known: the results so far.
-        """
+        """Observe the fleet and the results so far, and change the fleet if due."""
 
     @abstractmethod
     def ended(self, request: SimRequest, now: float, *, refused: bool) -> None:
-        """Take note of a request that has ended or was refused."""
+        """Observe a request that has ended or was refused."""

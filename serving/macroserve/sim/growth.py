@@ -9,24 +9,18 @@ from macroserve.sim.router import FleetRouter
 
 
 class Reading(NamedTuple):
-    """The state of a fleet at a moment."""
+    """State of a fleet at one moment."""
 
     at_s: float
     attainment: float
-    """Attainment of the requests that ended, or got late, since the previous reading."""
+    """Attainment of the requests that ended or became late since the previous reading."""
     num_instances: int
     num_cells: int
 
 
 class Growth(FleetControl):
-    """The rule adds an instance to a fleet whenever too few requests were within their targets.
-
-    goal: The attainment below which an instance is added.
-    interval_s: Time from one reading to the next.
-    max_instances: Maximum number of instances. A new instance is ready at once, as if started
-        beforehand.
-    readings: All readings so far.
-    """
+    """Rule that adds an instance whenever the attainment is below ``goal``. New instances are ready
+    at once, as if started beforehand."""
 
     def __init__(
         self, fleet: FleetRouter, *, goal: float, interval_s: float, max_instances: int
@@ -39,7 +33,6 @@ class Growth(FleetControl):
         self._seen = 0, 0
 
     def read(self, known: RunResult, now: float) -> None:
-        """Read the attainment, and grow where it is below the goal."""
         requests, attained = known.requests - self._seen[0], known.attained - self._seen[1]
         self._seen = known.requests, known.attained
         attainment = attained / requests if requests else 1.0
@@ -49,4 +42,4 @@ class Growth(FleetControl):
             self._fleet.grow(num + 1, now)
 
     def ended(self, request: SimRequest, now: float, *, refused: bool) -> None:
-        """Do nothing: the results so far tell the attainment."""
+        """Do nothing: ``read`` gets the results so far."""

@@ -1,4 +1,4 @@
-"""Run batches of one instance in virtual time: the simulator's executor."""
+"""The simulator's executor: an instance that runs batches in virtual time."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +19,14 @@ from macroserve.sim.hardware.pipeline import Pipeline
 from macroserve.sim.prefixes import block_hashes
 
 MAX_RUN_STEPS = 32
-"""Decode steps that one event may stand for; with 1 each step would be decided anew."""
-
+"""Maximum decode steps per event."""
 
 ExecutionTimePredictor = Callable[[Sequence[tuple[int, int]], int, int, int], float]
-"""Seconds that a batch takes; called as ``core.latency.LatencyModel.work``."""
+"""Function that returns the seconds of a batch; arguments as for ``LatencyModel.work``."""
 
 
 class FixedLatencyModel(LatencyModel):
-    """A latency model that is also the truth, so that observed steps teach it nothing."""
+    """A latency model that is assumed to be exact and does not learn."""
 
     def observe(self, work: Work, elapsed_s: float) -> None:
         pass
@@ -35,37 +34,33 @@ class FixedLatencyModel(LatencyModel):
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """An instance spec describes simulated instances."""
+    """Description of simulated instances."""
 
     config: InstanceConfig
     execution_time_s: ExecutionTimePredictor
-    """True time of a batch in seconds."""
+    """True time of a batch."""
     latency: Callable[[], LatencyModel]
-    """Factory of the latency model with which each instance's scheduler predicts."""
+    """Factory of each scheduler's latency model."""
     noise: Iterator[float] = field(default_factory=partial(repeat, 1.0))
-    """Factors on the true time of the steps, one after the other."""
+    """Factors on the true time of successive steps."""
     pipeline: Pipeline | None = None
-    """Stages of an instance; None: one stage."""
+    """None for a single stage."""
     shares_prefixes: bool = False
-    """Each instance has a prefix cache."""
+    """Whether instances have a prefix cache."""
 
     @staticmethod
     def known(config: InstanceConfig, latency: FixedLatencyModel) -> "InstanceSpec":
-        """Return instances whose schedulers know how long batches take."""
+        """Return instances whose schedulers predict batch times exactly."""
         return InstanceSpec(
             config, lambda *batch: latency.predict(latency.work(*batch)), lambda: latency
         )
 
 
 class ActiveBatch:
-    """An active batch runs once or, while it only decodes, until something may change it.
+    """A batch that runs once or, with decodes only, until something may change it.
 
-    While all requests here decode and none waits, the scheduler would decide the same batch again,
-    so that one event can stand for many steps. Only the predictions of response lengths, which
-    routing by load reads, are renewed less often.
-
-    start_s: Time at which the first step began that has not been taken in.
-    ends_s: Times at which the steps end that have not been taken in.
+    While all requests decode and none waits, the scheduler would decide the same batch again, so
+    one event covers many steps. Only predictions of response lengths are updated less often.
     """
 
     __slots__ = ("batch", "ends_s", "first_step_s", "start_s")
@@ -73,19 +68,18 @@ class ActiveBatch:
     def __init__(self, batch: Batch, began_s: float, ends_s: list[float]) -> None:
         self.batch = batch
         self.start_s = began_s
+        """Start of the first step not yet processed."""
         self.first_step_s = ends_s[0] - began_s
         self.ends_s = ends_s
+        """Ends of the steps not yet processed."""
 
     def truncate(self) -> None:
-        """Drop all steps after the present one."""
+        """Drop all steps after the current one."""
         del self.ends_s[1:]
 
 
 class StepOutcome(NamedTuple):
-    """The outcome of steps of a batch.
-
-    finished: Requests that have ended.
-    """
+    """Outcome of successive steps of a batch."""
 
     batch: Batch
     start_s: float
@@ -95,24 +89,22 @@ class StepOutcome(NamedTuple):
 
 
 class SimulatedInstance:
-    """An instance runs batches in virtual time.
+    """An instance in virtual time.
 
     Its scheduler decides for all stages of a pipeline together, and the next batch begins when the
-    first stage has taken in all of the one before. Where its micro-batches are shorter than those
-    before, they wait behind the longer ones and the first stage idles: a bubble (EcoServe,
-    figure 4).
-
-    active: The batch that runs now, None while the instance idles.
+    first stage has finished the previous one. Micro-batches that are shorter than the previous ones
+    wait for them while the first stage idles: a bubble (EcoServe, figure 4).
     """
 
     def __init__(self, name: str, pool: Pool, spec: InstanceSpec) -> None:
         self.name = name
         config = replace(spec.config, pool=pool)
-        # The pool knows one group of layers, which keeps the blocks of all tokens.
+        # The pool supports a single group of layers, which keeps the blocks of all tokens.
         shares = spec.shares_prefixes and not config.block_groups
         self._cache = cache = BlockPool(config.num_blocks, config.block_size) if shares else None
         self.policy = InstanceScheduler(config, spec.latency(), cache)
         self.active: ActiveBatch | None = None
+        """The running batch; None while the instance idles."""
         self._execution_time_s = spec.execution_time_s
         self._pipeline = spec.pipeline
         self._noise = spec.noise
@@ -121,9 +113,9 @@ class SimulatedInstance:
         self._num_kv_tokens = spec.config.num_blocks * self.policy.running.blocks.block_size
         self._num_groups = max(1, len(config.block_groups))
         self._depth_s = 0.0
-        """Seconds by which the last stage ends a batch later than the first one."""
+        """Seconds by which the last stage ends a batch after the first one."""
         self._drained_s = 0.0
-        """Time at which the last stage ends the batch before."""
+        """Time at which the last stage ends the previous batch."""
         self._records: dict[str, SimRequest] = {}
         self._decoding = DecodingBatch()
         self._resting: dict[str, SimRequest] = {}
@@ -131,17 +123,16 @@ class SimulatedInstance:
 
     @property
     def num_requests(self) -> int:
-        """Return the number of requests that the instance holds, in whatever state."""
         return len(self._records)
 
     @property
     def num_cache_blocks(self) -> int:
-        """Return the blocks of the prefix cache, 0 without one."""
+        """Return the blocks of the prefix cache; 0 without one."""
         return 0 if self._cache is None else self.policy.config.num_blocks
 
     @property
     def kv_use(self) -> float:
-        """Return the share of the KV cache that holds tokens; reserved room does not count."""
+        """Return the share of the KV cache filled with tokens, without reservations."""
         decoding, resting = self._decoding, self._resting
         others = [r for i, r in self._records.items() if i not in decoding and i not in resting]
         num_tokens = decoding.num_tokens + sum(record.num_tokens for record in resting.values())
@@ -149,7 +140,7 @@ class SimulatedInstance:
         return num_tokens / self._num_kv_tokens
 
     def add(self, record: SimRequest, now: float) -> Refusal | None:
-        """Queue a request, and truncate the active batch, which was advanced to ``now``."""
+        """Queue a request and truncate the active batch, which has been advanced to ``now``."""
         request = record.request
         if self._cache is not None:
             num_tokens = request.num_prompt_tokens
@@ -171,7 +162,7 @@ class SimulatedInstance:
         return refusal
 
     def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:
-        """Decide the next batch and run it; return the requests that leave, and why."""
+        """Decide and run the next batch; return the requests that leave, with reasons."""
         batch = self.policy.schedule(now)
         left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
         for request_id in batch.preempted:
@@ -183,9 +174,9 @@ class SimulatedInstance:
         return left
 
     def advance_to(self, now: float) -> StepOutcome | None:
-        """Take in the steps that have ended by ``now``; return None where none has ended.
+        """Process the steps that have ended by ``now``; return None if there are none.
 
-        Once the batch is over, ``active`` is None and the instance waits for ``begin``.
+        After the batch, ``active`` is None and the instance waits for ``begin``.
         """
         active = self.active
         if active is None or active.ends_s[0] > now:
@@ -214,7 +205,7 @@ class SimulatedInstance:
         self._end_prefixes(batch, ended)
         for request_id in ended:
             del self._records[request_id]
-        # The scheduler decided one step, and so it learns from one.
+        # The scheduler decided one step, so it learns from one.
         num_decoded = num_steps if batch.decodes else 0
         result = BatchResult(
             active.first_step_s, prefilled, emitted, ended, num_decoded, self._cached
@@ -231,8 +222,7 @@ class SimulatedInstance:
     def _begin_prefixes(
         self, batch: Batch, left: list[tuple[SimRequest, HandBackReason]]
     ) -> dict[str, int]:
-        """Count the prompt tokens that the cache has of the prefills that begin; return them by
-        request id."""
+        """Return the cached prompt tokens of new prefills by request id, counted as computed."""
         if self._cache is None:
             return {}
         for record, _ in left:
@@ -246,7 +236,7 @@ class SimulatedInstance:
         return cached
 
     def _end_prefixes(self, batch: Batch, ended: tuple[str, ...]) -> None:
-        """Carry out in the cache what the batch has computed, dropped and ended."""
+        """Update the cache by the computed, preempted and ended requests of the batch."""
         if self._cache is None:
             return
         for request_id in batch.preempted:
@@ -257,7 +247,7 @@ class SimulatedInstance:
         for request_id in ended:
             record = self._records[request_id]
             if record.is_open:
-                # Of its last token, keys and values were never computed.
+                # Keys and values of its last token were never computed.
                 self._cache.compute(request_id, record.num_tokens - 1)
             self._cache.remove(request_id)
 
@@ -268,7 +258,6 @@ class SimulatedInstance:
         self._resting.pop(request_id, None)
 
     def _choose(self, decodes: Sequence[str]) -> None:
-        """Set the requests that decode."""
         if len(decodes) == len(self._decoding) and not self._resting:
             return
         for record in self._resting.values():
@@ -286,13 +275,13 @@ class SimulatedInstance:
         if self._pipeline is not None:
             stage_s = self._pipeline.stage_s(prefills, num_decodes, context, hidden)
             self._depth_s = (self._pipeline.num_stages - 1) * stage_s
-            # The last stage is not free for it before it has let the batch before out.
+            # It cannot reach the last stage before the previous batch has left it.
             now = max(now, self._drained_s - self._depth_s)
         step_s = self._execution_time_s(prefills, num_decodes, context, hidden)
         num_more = self._num_steps(batch) - 1
         if not num_more:
             return [now + step_s * next(self._noise)]
-        # Over so few steps the time grows evenly with the context.
+        # Over this few steps the time grows linearly with the context.
         context += num_more * num_decodes
         hidden += num_more * self._decoding.num_hidden
         growth_s = (
@@ -312,13 +301,13 @@ class SimulatedInstance:
         return prefills, len(batch.decodes), decoding.num_tokens, decoding.num_hidden_tokens
 
     def _num_steps(self, batch: Batch) -> int:
-        """Return how often the same batch surely runs: until the first response ends, as long as
-        every sequence is sure to find its KV blocks."""
+        """Return how often the same batch is sure to run: until the first response ends, if every
+        sequence is sure to find its KV blocks."""
         num_decodes = len(batch.decodes)
         if num_decodes < len(self._records):
             return 1
         if self._decoding.num_hidden and self.policy.config.strategy.chooses_decodes:
-            return 1  # any iteration may give hidden states up for keys and values
+            return 1  # any iteration may replace hidden states by keys and values
         blocks_each = self._num_groups * (MAX_RUN_STEPS // self._block_size + 2)
         if num_decodes * blocks_each > self._free_blocks:
             return 1

@@ -1,4 +1,4 @@
-"""Collect the results of a run while it goes on."""
+"""Collection of results during a run."""
 
 from heapq import heappop, heappush
 
@@ -16,11 +16,9 @@ from macroserve.sim.results import (
 
 
 class ResultCollector:
-    """The collector counts which requests have attained or missed their targets so far.
+    """Counts of requests that have attained or missed their targets so far.
 
-    num_requests: Requests that will arrive and count.
-    slo_rule: Decides on each request that has ended.
-    stop: When the results are complete.
+    num_requests: requests that will arrive and count.
     """
 
     def __init__(
@@ -34,8 +32,7 @@ class ResultCollector:
         self._coming: set[str] = set()
         self._open: set[str] = set()
         self._unanswered: list[tuple[float, str, SimRequest]] = []
-        """Heap of requests by their deadlines, which other targets may put in another order than
-        the arrivals."""
+        """Heap of requests by deadline, whose order may differ from that of arrivals."""
         self._num_attained = 0
         self._num_missed = 0
         self._by_class: dict[str, Ended] = {}
@@ -64,7 +61,6 @@ class ResultCollector:
         )
 
     def expect(self, record: SimRequest) -> None:
-        """Expect a result of a request that has arrived."""
         self._open.add(record.request.request_id)
         if self._stop.to_the_end:
             self._coming.add(record.request.request_id)
@@ -81,12 +77,12 @@ class ResultCollector:
         self._note(record, now, attained=False, refused=True)
 
     def give_up(self, num_turns: int) -> None:
-        """Expect no longer the turns of a conversation that has ended early."""
+        """Stop expecting the turns of a conversation that ended early."""
         self._num -= num_turns
         self._num_unsent += num_turns
 
     def pass_time(self, now: float) -> None:
-        """Count the requests as missed that are due before ``now`` and have no token yet."""
+        """Count requests as missed that were due before ``now`` and have no token yet."""
         if getattr(self._slo_rule, "ignores_ttft", False):
             return
         unanswered = self._unanswered

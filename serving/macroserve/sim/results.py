@@ -17,8 +17,6 @@ QUARTERS = 4
 
 
 class RequestResult(NamedTuple):
-    """The result of one request."""
-
     arrival_s: float
     num_prompt_tokens: int
     num_output_tokens: int
@@ -27,11 +25,10 @@ class RequestResult(NamedTuple):
     tpot_s: float
     """Mean seconds per token after the first."""
     tbt_s: float
-    """The 99th percentile (nearest rank) of the gaps between two tokens, in seconds."""
+    """99th percentile (nearest rank) of the gaps between two tokens, seconds."""
     refused: bool
     attained: bool
     slo_class: str = DEFAULT_CLASS
-    """Name of its SLO class."""
 
     @property
     def completion_s(self) -> float:
@@ -40,23 +37,20 @@ class RequestResult(NamedTuple):
 
     @property
     def normalized_s(self) -> float:
-        """Return the time from the arrival to the last token divided by the number of tokens,
-        seconds."""
+        """Return ``completion_s`` divided by the number of tokens."""
         return self.completion_s / self.num_output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """A run stops when each request that counts is known to attain or to miss its targets."""
+    """Condition for the end of a run; by default, that all requests have met or missed targets."""
 
     goal: float = 0.0
-    """An attainment; the run also stops as soon as it is out of reach."""
+    """Attainment; the run also stops once it is out of reach."""
     to_the_end: bool = False
-    """True: the run goes on until each request has ended, which takes longer than to know that a
-    request is late. Only then are there results of single requests."""
+    """Whether the run continues until all requests have ended, for results of single requests."""
     limit_s: float = inf
-    """With ``to_the_end``: the run also stops once the mean normalized latency is sure to exceed
-    this."""
+    """With ``to_the_end``: mean normalized latency; the run also stops once it will be exceeded."""
 
 
 WHEN_DECIDED = StopRule()
@@ -65,44 +59,41 @@ AT_END = StopRule(to_the_end=True)
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The result of a run: the requests that count, and how many attained their targets."""
+    """Result of a run. Single results, KV use, steps and ``one_cache_hit_ratio`` need a run to the
+    end."""
 
     requests: int
-    """Requests that are known to attain or to miss their targets."""
+    """Requests that count and are known to have met or missed their targets."""
     attained: int
     decided: bool
-    """True if all requests are known, or so many that the goal is missed."""
+    """Whether all requests are known, or enough of them to miss the goal."""
     ended_by_class: Mapping[str, Ended] = field(default_factory=dict[str, Ended])
-    """The same requests by the name of their SLO class, where there are several."""
+    """The same requests by SLO class, if there are several."""
     results: tuple[RequestResult, ...] = ()
-    """Results in the order in which requests ended; empty unless the run went to the end."""
+    """Results in order of the requests' ends."""
     kv_use: float = 0.0
-    """Mean share of the KV caches that held tokens as each request arrived, if the run went to the
-    end."""
+    """Mean share of the KV caches with tokens, sampled at arrivals."""
     prefix_cache_hit_ratio: float = 0.0
-    """Share of the prompt tokens begun that the prefix caches had; warm-up included."""
+    """Share of prompt tokens found in prefix caches, including the warm-up."""
     steps: tuple[StepTotals, ...] = ()
-    """Totals of each instance's steps that ended within ``steps_s``, if the run went to the end."""
+    """Totals of each instance's steps that ended within ``steps_s``."""
     steps_s: float = 0.0
     """Seconds from the first request that counts to the last arrival."""
     one_cache_hit_ratio: float | None = None
-    """Share of the prompt tokens that one cache as large as all instances' together would have had,
-    in order of arrival, warm-up included; None unless there are prefix caches and the run went to
-    the end."""
+    """Hit ratio of a single cache of the same total size (``cache_bound``); None without prefix
+    caches."""
     num_unsent: int = 0
-    """Turns that were not sent, as one before them in their conversation was refused."""
+    """Turns not sent because an earlier one in their conversation was refused."""
 
     @property
     def attainment(self) -> float:
-        """Return the attainment, 1.0 for a run without requests."""
+        """Return the attainment, 1.0 without requests."""
         return self.attained / self.requests if self.requests else 1.0
 
     def worst_attainment(self, classes: Iterable[SloClass], goal: float) -> float:
-        """Return the attainment of the SLO class that is worst off by its own goal, on the scale of
-        the default one: at least ``goal`` if and only if each class attains its own.
-
-        goal: attainment that the default class is to reach.
-        """
+        """Return the attainment of the SLO class that is worst relative to its own goal, scaled so
+        that it is at least ``goal``, the default class's, if and only if each class attains its
+        own."""
         if not self.ended_by_class:
             return self.attainment
         goals = {each.name: each.attainment for each in classes}
@@ -113,7 +104,7 @@ class RunResult:
 
     @property
     def by_class(self) -> dict[str, tuple["RequestResult", ...]]:
-        """Return the results by the name of their SLO class, in the order of the names."""
+        """Return the results by SLO class, sorted by name."""
         names = sorted({result.slo_class for result in self.results})
         return {
             name: tuple(result for result in self.results if result.slo_class == name)
@@ -149,13 +140,12 @@ class RunResult:
 
     @property
     def forward_tokens_per_s(self) -> float:
-        """Return the tokens that an instance takes through the model per second, in the mean of the
-        instances. Needs a step."""
+        """Return the tokens per second through the model, mean over instances. Needs a step."""
         return sum(each.num_tokens for each in self.steps) / len(self.steps) / self.steps_s
 
     @property
     def preemptions_per_request(self) -> float:
-        """Return how often a request gave up its cache, in the mean. Needs a request."""
+        """Return the mean number of preemptions per request. Needs a request."""
         return sum(each.num_preempted for each in self.steps) / self.requests
 
     @property
@@ -167,8 +157,8 @@ class RunResult:
 
     @property
     def by_size(self) -> tuple[float, ...]:
-        """Return the attainment of each quarter of the requests, the one with the fewest tokens
-        first (prompt and output); empty where there are fewer results than quarters."""
+        """Return the attainment by quarter of the requests, those with the fewest tokens (prompt
+        and output) first; empty with fewer results than quarters."""
         num = len(self.results)
         if num < QUARTERS:
             return ()
@@ -181,24 +171,24 @@ class RunResult:
 
 
 SloRule = Callable[[SimRequest], bool]
-"""An SLO rule tells whether a request that has ended did so within its targets. A rule with the
-attribute ``ignores_ttft`` set to True does not look at the first token."""
+"""Function that returns whether an ended request met its targets. Rules with the attribute
+``ignores_ttft`` set to True ignore the first token."""
 
 
 def as_client(record: SimRequest) -> bool:
-    """Return whether a request met all targets as they are stated."""
+    """Return whether a request met all targets as defined."""
     return _is_met(record, record.first_s, record.request.slo.num_slow(record.gaps_s))
 
 
 def as_ecoserve(record: SimRequest) -> bool:
-    """Return whether a request met its targets as EcoServe counts: the wait for the switch to
-    decoding belongs to TTFT, and TPOT counts from there."""
+    """Return whether a request met its targets by EcoServe's definition: TTFT includes the wait for
+    the switch to decoding, from which TPOT counts."""
     return _is_met(record, max(record.first_s, record.decoding_s))
 
 
 def as_aptserve(record: SimRequest) -> bool:
-    """Return whether a request met its TTFT, and the 99th percentile of the gaps between its tokens
-    met the target (Apt-Serve, section 6.1)."""
+    """Return whether a request's TTFT and the 99th percentile of its gaps between tokens met their
+    targets (Apt-Serve, section 6.1)."""
     slo = record.request.slo
     is_steady = slo.is_steady(slo.num_slow(record.gaps_s), record.num_emitted - 1)
     return record.first_s <= record.request.deadline_s and is_steady

@@ -1,4 +1,4 @@
-"""Rules by which other routers choose an instance, to compare with; nothing is served by them."""
+"""Rules of other routers, for comparison in the simulator only."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,31 +12,30 @@ from macroserve.sim.instance import SimulatedInstance
 from macroserve.sim.router import CellRouter
 
 LOAD_FACTOR = 1.25
-"""Requests of an instance at most, as a multiple of the mean (consistent hashing with bounded
-loads, KubeAI's default)."""
+"""Maximum requests of an instance relative to the mean (consistent hashing with bounded loads,
+KubeAI's default)."""
 STICKY_S = 15.0
-"""Predicted seconds to the first token up to which a request stays where its prompt begins."""
+"""Maximum predicted TTFT at which a request goes where its prefix is cached, seconds."""
 
 
 class Routing(StrEnum):
-    """A routing rule chooses the instance of each request."""
+    """Rule for the choice of an instance."""
 
     OWN = "own"
-    """The strategy's own rule, as it is served."""
+    """The strategy's own rule."""
     ROUND_ROBIN = "round robin"
     LEAST_LOAD = "least load"
-    """The fewest requests, whatever is cached."""
+    """The fewest requests, regardless of caches."""
     SESSION = "session affinity"
-    """Equal prompts go to one instance, by a hash."""
+    """By a hash of the prompt."""
     BOUNDED_HASH = "consistent hashing, bounded load"
-    """Prompts that begin alike go to one instance, by a hash of their first tokens, or to the next
-    one that has not too many requests."""
+    """By a hash of the prompt's first tokens, to the first instance without too many requests."""
     STICKY = "sticky until 15 s"
-    """A request goes where most of its prompt is cached, unless it would wait for longer there."""
+    """Where most of the prompt is cached, unless the wait there is longer than STICKY_S."""
 
 
 class RivalRouter(CellRouter):
-    """The router of a single cell whose instances are chosen by another rule."""
+    """Router of a single cell with another rule."""
 
     def __init__(self, instances: Sequence[SimulatedInstance], routing: Routing) -> None:
         super().__init__(instances)
@@ -83,8 +82,8 @@ class RivalRouter(CellRouter):
 
 
 def _by_hash(views: Sequence[InstanceView], key: int) -> list[InstanceView]:
-    """Return the instances in an order that follows from the key; where one leaves, the others keep
-    theirs (rendezvous hashing)."""
-    # By number, since texts have other hashes in each process.
+    """Return the instances in an order derived from the key, which is stable when one of them
+    leaves (rendezvous hashing)."""
+    # By number, as hashes of strings differ between processes.
     numbers = {view.name: int(view.name.rpartition("-")[2]) for view in views}
     return sorted(views, key=lambda view: hash((key, numbers[view.name])))

@@ -1,5 +1,4 @@
-"""Route simulated requests within one cell, or among several that grow and divide as mitosis
-plans."""
+"""Routers of simulated requests: within one cell, or over cells that grow and split by mitosis."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -14,13 +13,11 @@ from macroserve.sim.instance import InstanceSpec, SimulatedInstance
 
 
 class Router(ABC):
-    """A router chooses an instance for each request, from what the instances reported.
-
-    instances: By name, in the order in which they were added.
-    """
+    """Chooser of an instance for each request, by the statuses that instances report."""
 
     def __init__(self) -> None:
         self.instances: dict[str, SimulatedInstance] = {}
+        """By name, in order of addition."""
 
     @abstractmethod
     def assign(self, request: RouteRequest, now: float) -> str | None:
@@ -28,7 +25,7 @@ class Router(ABC):
 
     @abstractmethod
     def ledger(self, instance: str) -> CellLedger:
-        """Return the ledger of the cell that an instance is in."""
+        """Return the ledger of the instance's cell."""
 
     @property
     @abstractmethod
@@ -37,13 +34,12 @@ class Router(ABC):
 
     @property
     def prefix_cache_hit_ratio(self) -> float:
-        """Return the share of the prompt tokens begun that the prefix caches had."""
+        """Return the share of prompt tokens found in prefix caches so far."""
         cells = [ledger.cell_view("") for ledger in self.ledgers]
         num_tokens = sum(cell.prompt_tokens for cell in cells)
         return sum(cell.cached_tokens for cell in cells) / num_tokens if num_tokens else 0.0
 
     def report(self, instance: SimulatedInstance, now: float) -> None:
-        """Pass the status of an instance to its cell."""
         self.ledger(instance.name).observe(instance.name, instance.status(now), now)
 
 
@@ -73,7 +69,7 @@ class CellRouter(Router):
 
 
 class CellsRouter(Router):
-    """The router of several cells, which chooses a cell as ingresses do and an instance there."""
+    """Router of several cells, which chooses a cell as ingresses do and an instance there."""
 
     def __init__(self, spec: InstanceSpec) -> None:
         super().__init__()
@@ -83,8 +79,6 @@ class CellsRouter(Router):
         self._homes: dict[str, CellLedger] = {}
 
     def assign(self, request: RouteRequest, now: float) -> str | None:
-        """Choose the first cell in which the request can be in time, else the first that takes it,
-        as ingresses do."""
         views = {name: ledger.cell_view(name) for name, ledger in self._ledgers.items()}
         for name, ignore_constraints in self._overall.attempts([*views.values()], request, now):
             ledger = self._ledgers[name]
@@ -105,15 +99,13 @@ class CellsRouter(Router):
     def _placed(
         self, cell: str, request: RouteRequest, decision: RouteDecision, now: float
     ) -> None:
-        """Take note of a request that was placed."""
+        """Observe a request that was placed; for subclasses."""
 
     def _add(self, name: str, cell: str, pool: Pool, now: float) -> None:
-        """Let a new instance serve in a cell."""
         self.instances[name] = SimulatedInstance(name, pool, self._spec)
         self._join(name, cell, now)
 
     def _move(self, name: str, former: str, cell: str, now: float) -> None:
-        """Move an instance to another cell; it goes on serving."""
         held = self._homes[name].release(name)
         self._join(name, cell, now)
         self._homes[name].take_prefixes(name, held)
@@ -134,10 +126,7 @@ class CellsRouter(Router):
 
 
 class FleetRouter(CellsRouter):
-    """The router of cells within ``bounds``, as mitosis makes them out of nothing.
-
-    cells: The present cells.
-    """
+    """Router of cells within ``bounds``, formed by mitosis."""
 
     def __init__(
         self,
@@ -153,8 +142,8 @@ class FleetRouter(CellsRouter):
         self.grow(num_instances, 0.0)
 
     def grow(self, num_instances: int, now: float) -> None:
-        """Grow to ``num_instances``, no fewer than there are. Instances that move to another cell
-        go on serving."""
+        """Grow to ``num_instances``, no fewer than before. Instances that move to another cell
+        continue to serve."""
         decisions = plan(
             self.cells, num_instances, self._bounds, self._ratio, self._remaining_tokens()
         )
@@ -191,6 +180,6 @@ def cell_instances(
 
 
 def cell_pools(num_instances: int, high_priority_ratio: float) -> list[Pool]:
-    """Return the pool of each instance of a cell: HP first, as many as the ratio says."""
+    """Return the pools of a cell's instances, HP first."""
     num_high = high_priority_count(num_instances, high_priority_ratio)
     return [Pool.HP if index < num_high else Pool.LP for index in range(num_instances)]

@@ -32,7 +32,7 @@ MEMORY_SHARE = 0.9
 """Share of a device's memory for weights, cache and activations (vLLM's default)."""
 
 ACTIVATION_BYTES = 1e9
-"""Bytes of each device for the activations of the largest batch."""
+"""Bytes per device for the activations of the largest batch."""
 
 BLOCK_SIZE = 16
 MAX_NUM_SEQS = 256
@@ -40,40 +40,37 @@ MAX_BATCH_TOKENS = 4096
 MAX_MODEL_LEN = 8192
 
 NOISE = 0.03
-"""Standard deviation of a step's time, as a share of it."""
+"""Relative standard deviation of step times."""
 
 NUM_NOISES = 4093
-"""Noise factors of steps, drawn once and used in turn."""
+"""Number of noise factors, which are drawn once and used in turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A cluster spec describes a model on a number of equal instances.
-
-    model: shape of the whole model.
-    link: link between the devices that share a layer.
-    ranks: devices of one stage, which share every layer.
-    kv_bytes: size of one instance's cache, where an experiment sets it; else the memory that is
-        left.
-    stages: stages of an instance, each with a share of the layers; all on one node.
-    """
+    """A model on a number of equal instances."""
 
     model: ModelShape
+    """Shape of the whole model."""
     device: Device
     link: Link
+    """Link between the devices that share a layer."""
     ranks: int
+    """Devices per stage, which share every layer."""
     num_instances: int
     kv_bytes: float | None = None
+    """Size of an instance's cache; None for the remaining memory."""
     block_size: int = BLOCK_SIZE
     max_model_len: int = MAX_MODEL_LEN
     max_num_seqs: int = MAX_NUM_SEQS
     max_batch_tokens: int = MAX_BATCH_TOKENS
     host: Host = VLLM_HOST
     stages: int = 1
+    """Pipeline stages of an instance, all on one node."""
 
     @property
     def num_devices(self) -> int:
-        """Return the devices of one instance."""
+        """Return the devices per instance."""
         return self.ranks * self.stages
 
     @property
@@ -82,10 +79,8 @@ class ClusterSpec:
 
     @property
     def num_kv_tokens(self) -> int:
-        """Return the tokens that an instance's cache holds.
-
-        Raises ValueError where the weights leave no memory for it.
-        """
+        """Return the capacity of an instance's cache, tokens. Raises ValueError if the weights
+        leave no memory for it."""
         num_tokens = self._num_kv_tokens
         if not self.has_memory:
             raise ValueError(
@@ -109,8 +104,7 @@ class ClusterSpec:
 
     @property
     def block_groups(self) -> tuple[BlockGroup, ...]:
-        """Return the groups of layers of a model with windows, as many in each, as vLLM forms
-        them."""
+        """Return the equal groups of layers that vLLM forms for a model with windows."""
         if not (window := self.model.window):
             return ()
         size, num_windowed = self.block_size, window.num_layers
@@ -133,8 +127,8 @@ class ClusterSpec:
     def step_time(self, strategy: Strategy) -> StepTime:
         """Return the step time of an instance, or of the devices of one of its stages.
 
-        Steps are not scheduled ahead where hidden states are kept, since what is in memory is then
-        decided when the step before has ended, nor in a pipeline, whose host serves all stages.
+        Steps are not scheduled ahead with hidden states, whose memory is decided after the previous
+        step, nor in a pipeline, whose host serves all stages.
         """
         ahead = self.host.ahead and self.stages == 1 and not strategy.keeps_hidden
         return StepTime(self.shape, self.device, self.link, replace(self.host, ahead=ahead))
@@ -149,9 +143,8 @@ class ClusterSpec:
         overdue_after_s: float | None = None,
         seed: int = 0,
     ) -> InstanceSpec:
-        """Return the spec of the instances. Their schedulers begin with a guess of how long batches
-        take; only the time to attend to hidden states is measured before (Apt-Serve, section 5).
-        """
+        """Return the spec of the instances. Their schedulers start with a prior of batch times, but
+        the time to attend to hidden states is measured (Apt-Serve, section 5)."""
         num_blocks, groups = self.num_kv_tokens // self.block_size, self.block_groups
         if groups:
             num_blocks = num_blocks * self.model.num_layers // self._layers_per_group
@@ -162,7 +155,7 @@ class ClusterSpec:
             num_blocks=num_blocks,
             block_size=self.block_size,
             block_groups=groups,
-            # A pipeline has a batch for each of its stages under way.
+            # A pipeline has one batch per stage under way.
             max_num_seqs=self.max_num_seqs * self.stages,
             max_batch_tokens=self.max_batch_tokens * self.stages,
             max_model_len=min(
@@ -195,26 +188,23 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A cluster under a strategy.
-
-    strategy: the strategy as its engines run it; prompts share no blocks beside hidden states.
-    high_priority_ratio: share of the instances in the HP pool.
-    bounds: bounds on a cell; without them, or where one cell holds all instances, there is one
-        cell.
-    prefix_caching: lets prompts that begin alike share blocks.
-    """
+    """A cluster under a strategy."""
 
     cluster: ClusterSpec
     strategy: Strategy
+    """The strategy as its engines run it."""
     slo: Slo
     slo_rule: SloRule = as_client
     high_priority_ratio: float = 0.0
+    """Share of the instances in the HP pool."""
     tuning: Tuning = DEFAULT_TUNING
     drop_late: bool = False
     overdue_after_s: float | None = None
     bounds: Bounds | None = None
+    """Bounds on a cell; None for a single cell."""
     routing: Routing = Routing.OWN
     prefix_caching: bool = True
+    """Whether prompts with a common prefix share blocks; never with hidden states."""
 
     def serve(
         self,
@@ -225,21 +215,15 @@ class Scenario:
         seed: int = 0,
         trace: SimulationTrace | None = None,
     ) -> RunResult:
-        """Serve the arrivals, of which the first ``num_before`` do not count.
-
-        seed: seed of the noise. All other arguments are those of ``Simulation.serve``.
-
-        Raises ValueError where the model does not fit.
-        """
+        """Serve the arrivals as in ``Simulation.serve``, with noise by ``seed``. Raises ValueError
+        if the model does not fit."""
         return self.simulation(arrivals, seed, trace).serve(
             arrivals, num_before=num_before, slo_rule=self.slo_rule, stop=stop
         )
 
     def instance_spec(self, arrivals: Sequence[Arrival], seed: int) -> InstanceSpec:
-        """Return the spec of the instances that serve the arrivals; ``seed`` is that of the noise.
-
-        Raises ValueError where the model does not fit.
-        """
+        """Return the spec of the instances for these arrivals, with noise by ``seed``. Raises
+        ValueError if the model does not fit."""
         spec = self.cluster.instance_spec(
             self.strategy,
             self.slo,
@@ -254,7 +238,7 @@ class Scenario:
     def simulation(
         self, arrivals: Sequence[Arrival], seed: int = 0, trace: SimulationTrace | None = None
     ) -> Simulation:
-        """Return a simulation that is to serve the arrivals, as ``serve`` does."""
+        """Return the simulation with which ``serve`` serves the arrivals."""
         spec, bounds = self.instance_spec(arrivals, seed), self.bounds
         num, ratio = self.cluster.num_instances, self.high_priority_ratio
         if self.routing is not Routing.OWN:

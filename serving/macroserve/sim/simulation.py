@@ -28,26 +28,23 @@ from macroserve.workload.arrivals import Arrival
 
 
 class ArrivalDue(NamedTuple):
-    """Arrival of a request: one of the load, or a later turn of its conversation.
-
-    number: Number of the load's arrival.
-    turn: Number of the turn; 0 is the load's arrival itself.
-    counts: Whether the result counts.
-    """
+    """Arrival of a request: one of the load, or a later turn of its conversation."""
 
     arrival: Arrival
     number: int
+    """Number of the load's arrival."""
     turn: int
+    """Number of the turn, from 0."""
     counts: bool
+    """Whether the result counts."""
 
 
 class Simulation:
     """Instances behind a router, in virtual time.
 
-    config: Configuration of the instances.
-    control: Rule by which the fleet changes, if it does.
-    trace: records all events, if given.
-    num_iterations: Number of decisions of all instances' schedulers so far.
+    config: configuration of the instances.
+    control: rule by which the fleet changes, if it does.
+    trace: collector of all events, if wanted.
     """
 
     def __init__(
@@ -60,6 +57,7 @@ class Simulation:
     ) -> None:
         self.router = router
         self.num_iterations = 0
+        """Decisions of all instances' schedulers so far."""
         self._max_iterations = sys.maxsize
         self._config = config
         self._control = control
@@ -69,13 +67,13 @@ class Simulation:
         """Functions of the time at which they are called."""
         self._results = ResultCollector(0)
         self._kv_uses: list[float] | None = None
-        """Use of the caches as each request arrived, where it is sampled."""
+        """Use of the caches at each arrival, if sampled."""
         self._steps: dict[str, StepTotals] = {}
-        """Totals by instance, of the steps that ended since they count; empty while none does."""
+        """Totals by instance of the steps that count; empty while none does."""
         self._cache_bound: CacheBound | None = None
-        """Cache to compare the instances' prefix caches with, where it is wanted."""
+        """Cache to compare the instances' prefix caches with, if wanted."""
         self._conversations: dict[str, ArrivalDue] = {}
-        """Requests under way that another turn follows, by their ids."""
+        """Requests under way that are followed by another turn, by id."""
         if control is not None:
             self._events.put(control.interval_s, partial(self._read, control))
 
@@ -88,10 +86,8 @@ class Simulation:
         stop: StopRule = WHEN_DECIDED,
         max_iterations: int | None = None,
     ) -> RunResult:
-        """Serve ``arrivals``, in the order of their times; the first ``num_before`` do not count.
-
-        The run ends as ``stop`` says, or after ``max_iterations`` of the instances together.
-        """
+        """Serve ``arrivals``, sorted by time, until ``stop`` or ``max_iterations`` of all instances
+        together. The first ``num_before`` arrivals do not count."""
         arrivals = [arrival.within(self._config.max_model_len) for arrival in arrivals]
         num_counted = sum([arrival.num_requests for arrival in arrivals[num_before:]])
         self._results = ResultCollector(num_counted, slo_rule, stop)
@@ -137,7 +133,7 @@ class Simulation:
             self._conversations[request.request.request_id] = due
         if request.request.num_prompt_tokens < self._config.max_model_len:
             self._place(request, now)
-        else:  # The endpoint refuses a prompt that leaves no room for a token.
+        else:  # endpoints refuse prompts without room for a token
             self._refuse(request, now)
         if due.counts and self._kv_uses is not None:
             # Poisson arrivals see time averages.
@@ -172,7 +168,7 @@ class Simulation:
         exclude: frozenset[str] = frozenset(),
     ) -> None:
         for instance in self.router.instances.values():
-            # As a rule it is in the middle of a step: of many instances, most are not called.
+            # Most of many instances are in the middle of a step and are not called.
             if instance.active and instance.active.ends_s[0] <= now:
                 self._advance(instance, now)
         known = request.request
@@ -204,7 +200,7 @@ class Simulation:
         if self._control is not None:
             self._control.ended(request, now, refused=True)
         due = self._conversations.pop(request.request.request_id, None)
-        if due is not None and due.counts:  # Without a response, a user does not go on.
+        if due is not None and due.counts:  # without a response, the user does not continue
             self._results.give_up(len(due.arrival.turns))
         if self._trace is not None:
             self._trace.refused(request, now)
@@ -221,7 +217,7 @@ class Simulation:
             self._events.put(arrival.at_s, partial(self._arrive, following))
 
     def _go_on(self, instance: SimulatedInstance, now: float) -> None:
-        """Begin a batch with the new requests now, or when the present step has ended."""
+        """Begin a batch with the new requests now or after the current step."""
         if instance.active is None:
             self._begin(instance, now)
         else:
@@ -231,12 +227,12 @@ class Simulation:
         self._events.put(batch.ends_s[-1], partial(self._end, instance, batch))
 
     def _end(self, instance: SimulatedInstance, batch: ActiveBatch, now: float) -> None:
-        """Take in the end of a batch, unless it was truncated before."""
+        """Process the end of a batch, unless it was truncated."""
         if instance.active is batch and now >= batch.ends_s[-1]:
             self._advance(instance, now)
 
     def _advance(self, instance: SimulatedInstance, now: float) -> None:
-        """Take in the steps of an instance that have ended by ``now``, and begin its next batch."""
+        """Process an instance's steps that have ended by ``now``, and begin its next batch."""
         outcome = instance.advance_to(now)
         if outcome is not None:
             self._take_in(instance, outcome)
@@ -280,6 +276,6 @@ def single_cell(
     *,
     trace: SimulationTrace | None = None,
 ) -> Simulation:
-    """Return a simulation of one cell, the share ``high_priority_ratio`` of it in the HP pool."""
+    """Return a simulation of one cell."""
     instances = cell_instances(spec, num_instances, high_priority_ratio)
     return Simulation(CellRouter(instances), spec.config, trace=trace)

@@ -27,7 +27,7 @@ class SimulationTrace:
             self._name("process_name", process, 0, name)
 
     def stepped(self, instance: str, outcome: StepOutcome) -> None:
-        """Record the steps of a batch, and the requests that ended with them."""
+        """Record the steps of a batch and the requests that ended with them."""
         batch = outcome.batch
         self._events.append(
             {
@@ -49,13 +49,11 @@ class SimulationTrace:
             self._ended(request, instance)
 
     def refused(self, request: SimRequest, now: float) -> None:
-        """Record a request that was refused."""
         known = request.request
         args = {"prompt tokens": known.num_prompt_tokens}
         self._span(REQUESTS, "request", known.request_id, "refused", known.arrival_s, now, args)
 
     def write(self, path: Path) -> None:
-        """Write the trace to a file."""
         document = {"traceEvents": self._events, "displayTimeUnit": "ms"}
         path.write_text(json.dumps(document, separators=(",", ":")))
 
@@ -67,7 +65,7 @@ class SimulationTrace:
             "output tokens": request.num_emitted,
             "instance": instance,
         }
-        # A viewer nests async slices of one id by their order.
+        # Viewers nest async slices of one id by their order.
         self._async("b", REQUESTS, "request", name, name, arrival_s, args)
         self._span(REQUESTS, "request", name, "first token", arrival_s, request.first_s, {})
         if request.last_s > request.first_s:

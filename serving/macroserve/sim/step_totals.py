@@ -1,4 +1,4 @@
-"""Totals of one instance's steps, from which forward size and use of compute follow."""
+"""Totals of one instance's steps, for forward size and use of compute."""
 
 from typing import NamedTuple, Self
 
@@ -6,21 +6,18 @@ from macroserve.sim.instance import StepOutcome
 
 
 class StepTotals(NamedTuple):
-    """The totals sum steps of one instance.
-
-    num: number of steps.
-    num_tokens: prompt tokens and decodes of all steps; of one step they are its forward size.
-    num_preempted: requests that gave up their caches, counted each time.
-    num_without_end: steps in which no response ended.
-    """
+    """Sums over steps of one instance."""
 
     num: int = 0
+    """Number of steps."""
     num_tokens: int = 0
+    """Prompt tokens and decodes of all steps."""
     num_preempted: int = 0
     num_without_end: int = 0
+    """Steps in which no response ended."""
 
     def plus(self, outcome: StepOutcome) -> Self:
-        """Return the totals with the steps of one more batch, of which the last alone may end
+        """Return the totals with the steps of one more batch, of which only the last may end
         responses."""
         batch, num = outcome.batch, outcome.num_steps
         return type(self)(

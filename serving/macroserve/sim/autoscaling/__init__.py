@@ -1,2 +1,2 @@
-"""Simulate the operator's autoscaler in virtual time: starts take time and may fail, alerts come
-late, and the target is decided by ``core.scaling.autoscale.decide`` from the same signals."""
+"""Simulation of the operator's autoscaler: starts take time and may fail, alerts are delayed, and
+``core.scaling.autoscale.decide`` sets the target by the same signals."""

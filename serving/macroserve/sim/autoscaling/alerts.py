@@ -1,7 +1,7 @@
-"""The simulated alerts fire by the chart's rules, as late as Prometheus and Alertmanager are.
+"""Simulated alerts by the chart's rules, with the delays of Prometheus and Alertmanager.
 
-The rules are those of ``helm/macroserve/rules``. A rate there is the number of requests in its
-window here, without Prometheus's extrapolation.
+The rules are those of ``helm/macroserve/rules``; rates are computed without Prometheus's
+extrapolation.
 """
 
 from collections import deque
@@ -11,23 +11,21 @@ from typing import NamedTuple
 from macroserve.core.scaling.signals import ATTAINMENT_LOW, QUEUES_LATE
 
 EVALUATION_S = 5.0
-"""Time from one evaluation of the rules to the next, and from one scrape to the next (the chart's
-``monitoring.scrapeInterval``), seconds."""
+"""Interval of evaluations and of scrapes (the chart's ``monitoring.scrapeInterval``), seconds."""
 
 FOR_S = 10.0
-"""Time for which a rule has to hold before its alert fires (``for`` of both rules), seconds."""
+"""Time for which a rule must hold before its alert fires (``for`` of both rules), seconds."""
 
 NOTIFY_S = 10.0
-"""Longest time until Alertmanager tells that an alert has fired or is over (``group_interval``; the
-first of a group comes at once), seconds."""
+"""Maximum delay of Alertmanager's notifications (``group_interval``), seconds."""
 
 MINUTE_S, FIVE_MINUTES_S = 60.0, 300.0
 FEWEST_REQUESTS = 20
-"""Requests of a window that say enough of the attainment."""
+"""Minimum requests in a window for a meaningful attainment."""
 
 
 class Ending(NamedTuple):
-    """A request ended at a time; it attained its targets or missed them."""
+    """Outcome of a finished request."""
 
     at_s: float
     slo_class: str
@@ -35,9 +33,9 @@ class Ending(NamedTuple):
 
 
 class Alerts:
-    """The alerts of one MacroInstance. ``evaluate`` is called every ``EVALUATION_S``.
+    """Alerts of one MacroInstance. ``evaluate`` is called every ``EVALUATION_S``.
 
-    goals: attainment to reach, by SLO class.
+    goals: target attainment by SLO class.
     """
 
     def __init__(self, goals: Mapping[str, float]) -> None:
@@ -53,11 +51,10 @@ class Alerts:
         self._ended.append(ending)
 
     def evaluate(self, is_late: bool, now: float) -> frozenset[str]:
-        """Evaluate the rules on what was scraped last, and return the names of the alerts that the
-        operator knows to fire.
+        """Evaluate the rules on the last scrape; return the alerts of which the operator has been
+        notified.
 
-        is_late: whether in every cell a request that comes now would wait longer than its TTFT
-            target; the rules see it at the next evaluation.
+        is_late: whether a new request would be late in every cell; scraped for the next evaluation.
         """
         scraped_s = now - EVALUATION_S
         while self._ended and self._ended[0].at_s <= scraped_s - FIVE_MINUTES_S:

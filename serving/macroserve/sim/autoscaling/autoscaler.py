@@ -1,7 +1,5 @@
-"""Autoscaler of a simulated fleet, which it reconciles every few seconds, as the operator does.
-
-The decision is the operator's, and so are the signals, the capacity estimate and the plan of the
-actions. Only the ratio of the pools is fixed.
+"""Autoscaler of a simulated fleet, with the operator's signals, capacity estimate, decision and
+plan; only the ratio of the pools is fixed.
 """
 
 from collections import deque
@@ -41,12 +39,10 @@ from macroserve.sim.results import RunResult, SloRule
 
 
 class SimulatedAutoscaler(FleetControl):
-    """Autoscaler that acts every 5 s: as often as the rules of the alerts are evaluated, and about
-    as often as the operator reconciles.
+    """Autoscaler that acts whenever the alert rules are evaluated, about as often as the operator.
 
-    desired: the fleet to begin with.
-    start_s: time of a start as known to the autoscaler, seconds.
-    slo_rule: decides whether a request that ended attained its targets.
+    desired: initial fleet.
+    start_s: start time of an instance as known to the autoscaler, seconds.
     """
 
     interval_s = EVALUATION_S
@@ -82,8 +78,8 @@ class SimulatedAutoscaler(FleetControl):
         self._alerts.note(ending)
 
     def read(self, known: RunResult, now: float) -> None:
-        """Reconcile: decide on the target, and bring the fleet nearer to it."""
-        self._fleet.reconcile(self._desired, now)  # what has started serves
+        """Decide on the target and take the next actions towards it."""
+        self._fleet.reconcile(self._desired, now)  # started instances begin to serve
         load = self._fleet.load(now)
         before = self._scaling.target
         decision, self._scaling = decide(self._scaling, self._limits, self._signals(load, now), now)
@@ -98,7 +94,6 @@ class SimulatedAutoscaler(FleetControl):
             self._moments.append(moment)
 
     def timeline(self, end_s: float) -> Timeline:
-        """Return what has happened up to a time."""
         moments = tuple(each for each in self._moments if each.at_s <= end_s)
         changes = tuple(each for each in self._changes if each.change.at_s <= end_s)
         return Timeline(end_s, moments, changes, self._fleet.num_failed)
@@ -126,7 +121,7 @@ class SimulatedAutoscaler(FleetControl):
         )
 
     def _estimate(self, load: LoadReport) -> CapacityEstimate:
-        assert load.model and load.device and load.coefficients, "an instance tells them"
+        assert load.model and load.device and load.coefficients, "reported by an instance"
         latency = FixedLatencyModel(load.model, load.device, load.coefficients)
         instances = InstanceModel(
             self._config,

@@ -1,4 +1,4 @@
-"""Capacity estimates come some time after the load that they are made of, as in the operator."""
+"""Capacity estimates, delayed as in the operator, where simulations take time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from macroserve.core.scaling.autoscale import CapacityEstimate
 
 TAKES_S = 3.0
-"""Time that the operator takes to simulate a load, seconds; see ``capacity.need``."""
+"""Duration of the operator's simulation of a load, seconds; see ``capacity.need``."""
 
 EVERY_S = 15.0
-"""Time from an estimate to the beginning of the next, seconds; the operator's own, as long as its
-simulations take less than a quarter of it."""
+"""Time from an estimate to the start of the next, seconds, as in the operator while its simulations
+take less than a quarter of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class _Estimate:
 
 
 class Estimates:
-    """The estimates are made one after the other; the last one holds until the next is known."""
+    """Successive estimates, each valid until the next one is known."""
 
     def __init__(self) -> None:
         self._present: CapacityEstimate | None = None
@@ -30,9 +30,9 @@ class Estimates:
     def latest(
         self, estimate: Callable[[], CapacityEstimate], now: float
     ) -> CapacityEstimate | None:
-        """Return the last estimate, None if there is none yet. Begin another one when it is due.
+        """Return the last known estimate, if any, and start another when due.
 
-        estimate: makes an estimate of the present load.
+        estimate: returns an estimate of the present load.
         """
         if self._coming and self._coming.known_from_s <= now:
             self._present, self._next_s = self._coming.found, now + EVERY_S
@@ -42,6 +42,6 @@ class Estimates:
         return self._present
 
     def forget(self) -> None:
-        """Drop the last estimate, and one that is being made: they are of other instances."""
+        """Drop the last estimate and a started one, which assume another number of instances."""
         self._present = self._coming = None
         self._next_s = 0.0

@@ -1,4 +1,4 @@
-"""A simulated fleet is brought from its current to a desired size by the operator's own plan."""
+"""Simulated fleet that grows and shrinks by the operator's own plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,20 +34,15 @@ from macroserve.sim.router import CellsRouter
 
 @dataclass(frozen=True, slots=True)
 class _Starting:
-    """A start ends at a time; it fails then or the instance can serve."""
-
     ends_s: float
     fails: bool
 
 
 class AutoscaledFleet(CellsRouter):
-    """The fleet starts, drains, stops and moves instances as ``plan_actions`` tells.
-    Each cell counts its load as a cell's scheduler does.
+    """Fleet whose instances start, drain, stop and move by ``plan_actions``.
 
-    A drained instance ends its running requests however long they take, and hands back those that
-    wait; there is no drain budget.
-
-    num_failed: Starts that have failed so far.
+    A drained instance finishes its running requests without a drain budget and hands back waiting
+    ones.
     """
 
     def __init__(
@@ -74,17 +69,16 @@ class AutoscaledFleet(CellsRouter):
 
     @property
     def num_existing(self) -> int:
-        """Return the number of instances that occupy devices: they start, serve or drain."""
+        """Return the number of instances that start, serve or drain."""
         return len(self._places)
 
     @property
     def views(self) -> tuple[CellView, ...]:
-        """Return the view of each cell."""
         return tuple(ledger.cell_view(name) for name, ledger in self._ledgers.items())
 
     def load(self, now: float) -> LoadReport:
-        """Return the load of all cells, also of those that are gone, with the latency model of one
-        instance."""
+        """Return the load of all cells, including deleted ones, with one instance's latency
+        model."""
         past = [aged(report, now - since_s) for since_s, report in self._past]
         report = total([*(load.report(now) for load in self._loads.values()), *past], self._random)
         latency = next(iter(self.instances.values())).policy.latency
@@ -98,7 +92,7 @@ class AutoscaledFleet(CellsRouter):
         )
 
     def reconcile(self, desired: DesiredFleet, now: float) -> None:
-        """Take the actions that are due; without any, the fleet is as desired or has to wait."""
+        """Take the actions that are due."""
         ended = [name for name, start in self._starting.items() if start.ends_s <= now]
         self.num_failed += sum(self._starting[name].fails for name in ended)
         for action in plan_actions(self._observed(now), desired).actions:

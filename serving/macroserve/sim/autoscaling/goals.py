@@ -1,4 +1,4 @@
-"""The goals of a deployment are the attainments that its requests are to reach."""
+"""Target attainments of a deployment."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,12 @@ from macroserve.core.slo_class import SloClass
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """The goals are the attainments to reach."""
-
     attainment: float
     """Share of the default class's requests that should meet their targets."""
     slo_classes: tuple[SloClass, ...] = ()
 
     @property
     def by_class(self) -> dict[str, float]:
-        """Return the attainment to reach by the name of the class."""
+        """Return the target attainment by class."""
         others = {each.name: each.attainment for each in self.slo_classes}
         return {DEFAULT_CLASS: self.attainment, **others}

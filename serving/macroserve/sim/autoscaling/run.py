@@ -1,4 +1,4 @@
-"""Serve a load with a fleet that the operator's autoscaler grows and shrinks."""
+"""Run of a load on an autoscaled fleet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,21 +24,13 @@ ONE_CELL = Bounds(1, 1_000)
 
 
 class AutoscaledRun(NamedTuple):
-    """The result of a run, and how the fleet changed in it."""
-
     result: RunResult
     timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class AutoscaledScenario:
-    """A scenario whose number of instances the autoscaler decides.
-
-    scenario: the instances; the fleet begins with the number of its cluster, within the limits.
-    limits: bounds on the number of instances, and windows of the decisions.
-    start_up: how long starts take, and how many fail.
-    goals: the attainments to reach.
-    """
+    """A scenario with an autoscaled number of instances, at first that of its cluster."""
 
     scenario: Scenario
     limits: Limits
@@ -53,9 +45,9 @@ class AutoscaledScenario:
         seed: int = 0,
         trace: SimulationTrace | None = None,
     ) -> AutoscaledRun:
-        """Serve the arrivals, of which the first ``num_before`` do not count, to the last token.
+        """Serve the arrivals to the last token; the first ``num_before`` do not count.
 
-        seed: seed of the noise of steps and of the starts; equal seeds give equal results.
+        seed: seed of the noise of steps and of starts; equal seeds give equal results.
         """
         scenario, limits = self.scenario, self.limits
         spec = scenario.instance_spec(arrivals, seed)

@@ -6,27 +6,24 @@ from typing import NamedTuple
 
 
 class StartOutcome(NamedTuple):
-    """Outcome of one start."""
-
     after_s: float
-    """Time after which it ends, seconds; then the instance serves, unless the start fails."""
+    """Duration of the start, seconds."""
     fails: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Distribution of the duration of starts, and share of those that fail.
+    """Distribution of start durations, and the share of starts that fail.
 
-    Raises ValueError for a duration below 0, and for a share outside [0, 1).
+    Raises ValueError for a negative duration and for a share outside [0, 1).
     """
 
     mean_s: float
     """Mean time from the decision to add an instance until it serves, seconds."""
     variation: float = 0.0
-    """Coefficient of variation of the times, which follow a gamma distribution; 0: all are equal.
-    """
+    """Coefficient of variation of the gamma-distributed times; 0: all are equal."""
     failing_share: float = 0.0
-    """Share of the starts that fail, at a random moment; another start follows."""
+    """Share of starts that fail at a random moment and are repeated."""
 
     def __post_init__(self) -> None:
         if self.mean_s < 0 or self.variation < 0:
@@ -38,7 +35,7 @@ class StartUp:
             )
 
     def draw(self, random: Random) -> StartOutcome:
-        """Return the outcome of a start. The same draws are made whether it fails or not."""
+        """Return a random outcome, by the same number of draws whether it fails or not."""
         duration_s = self.mean_s
         if self.variation and self.mean_s:
             shape = 1 / self.variation**2

@@ -1,4 +1,4 @@
-"""The timeline of an autoscaled fleet tells its instances over time, and every change of target."""
+"""Timeline of an autoscaled fleet: its instances over time, and every change of target."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from macroserve.core.scaling.autoscale import TargetChange, is_rebound
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The fleet has these instances from a moment to the next one."""
+    """Fleet size from a moment to the next one."""
 
     at_s: float
     wanted: int
@@ -22,22 +22,20 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedChange:
-    """The target changed, for a reason."""
-
     change: TargetChange
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The timeline covers the load from its first request to its last."""
+    """History of a fleet up to the last request's arrival."""
 
     end_s: float
     """Time of the last request's arrival, seconds from the start."""
     moments: tuple[Moment, ...]
     changes: tuple[ExplainedChange, ...]
     num_failed: int
-    """Starts that failed."""
+    """Failed starts."""
 
     @property
     def mean_existing(self) -> float:
@@ -51,7 +49,7 @@ class Timeline:
 
     @property
     def most_existing(self) -> int:
-        """Return the largest number of instances that occupied devices at once."""
+        """Return the maximum number of instances that start, serve or drain."""
         return max(each.existing for each in self.moments)
 
     @property
@@ -70,7 +68,7 @@ class Timeline:
         )
 
     def _mean(self, numbers: Sequence[int]) -> float:
-        """Return the mean of numbers that each hold from a moment to the next."""
+        """Return the time-weighted mean of one number per moment."""
         ends_s = [each.at_s for each in self.moments[1:]]
         total_s = 0.0
         for moment, until_s, number in zip(

@@ -1,4 +1,4 @@
-"""Find by simulation how many instances a load needs."""
+"""Number of instances that a load needs, by simulation."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,14 +9,14 @@ from macroserve.sim.capacity.scale_down_check import AttainmentEstimate, Instanc
 from macroserve.sim.capacity.traffic import Traffic, expected, last_minute, surge
 
 RATE_ALONE = 0.01
-"""Requests per second that are so rare that they seldom meet on an instance."""
+"""Requests per second at which requests seldom meet on an instance."""
 
 SURGE = 0.9
 """Share of the goal to attain if the load grows during a start as much as it lately has. It may not
-grow, and once it does, the instances that it needs come a start later."""
+grow, and if it does, more instances can serve one start later."""
 
 CLOSE = 0.98
-"""Share of the highest possible attainment that is enough: more instances would not help."""
+"""Share of the highest possible attainment from which on more instances would not help."""
 
 
 def need(
@@ -30,19 +30,17 @@ def need(
     start_s: float = START_S,
     num_waiting: int = 0,
 ) -> CapacityEstimate:
-    """Return the number of instances that the load needs, from half to twice the ``present``
-    number.
+    """Return the instances that the load needs, from half to twice the ``present`` number.
 
-    goal: the attainment to keep.
-    least: lower bound on the number of instances.
-    most: upper bound on the number of instances.
-    start_s: time that an instance takes to start, seconds: the load is forecast for then.
-    num_waiting: requests that wait for their prefill now, late or not: they are to be served beside
-        the requests that arrive, by fewer instances within a minute, by more once these serve.
+    goal: attainment to keep.
+    least, most: bounds on the number of instances.
+    start_s: start time of an instance, seconds, after which new instances serve.
+    num_waiting: requests waiting for their prefill, which must be served in addition to new ones:
+        within a minute by fewer instances, or once new instances serve.
     """
     coming, past = expected(load, num_waiting, start_s), last_minute(load, num_waiting)
     lowest = max((present + 1) // 2, least)
-    if past is None:  # what waits came so long ago that it cannot be simulated
+    if past is None:  # requests that wait are too old to be simulated
         return CapacityEstimate(0.0, present, present if num_waiting else lowest)
     requests_per_s = coming.num_expected / coming.duration_s if coming else 0.0
     grown = surge(load, start_s)
@@ -79,28 +77,26 @@ def need(
 
 
 class _GoalCheck:
-    """The goal check simulates numbers of instances against a goal.
-
-    is_certain: whether every simulation so far could be relied on.
-    """
+    """Check of numbers of instances against a goal by simulation."""
 
     def __init__(self, instance_model: InstanceModel, goal: float) -> None:
         self.is_certain = True
+        """Whether every simulation so far was reliable."""
         self._instance_model = instance_model
         self._goal = goal
 
     def keeps(self, traffic: Traffic, num_instances: int) -> bool:
-        """Return whether so many instances attain the goal, as far as the simulation tells."""
+        """Return whether the instances attain the goal, certain or not."""
         return self._estimate(traffic, num_instances).attainment >= self._goal
 
     def misses(self, traffic: Traffic, num_instances: int) -> bool:
-        """Return whether so many instances certainly miss the goal; a run that was cut short is not
-        certain, and calls for no more instances."""
+        """Return whether the instances certainly miss the goal; a run that was cut short is not
+        certain and does not call for more instances."""
         estimate = self._estimate(traffic, num_instances)
         return estimate.certain and estimate.attainment < self._goal
 
     def attainment_alone(self, traffic: Traffic) -> float:
-        """Return the attainment of requests with an instance each: more instances add nothing."""
+        """Return the attainment with an instance for each request, which is the maximum."""
         seldom = replace(traffic, rates=(RATE_ALONE,))
         return attainment(self._instance_model, seldom, 1).attainment
 
@@ -111,7 +107,7 @@ class _GoalCheck:
 
 
 def fewest(suffices: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the smallest number from ``low`` on that suffices; ``high`` is known to suffice."""
+    """Return the smallest number from ``low`` to ``high``, which suffices, that suffices."""
     while low < high:
         middle = (low + high) // 2
         if suffices(middle):

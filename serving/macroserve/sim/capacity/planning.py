@@ -1,4 +1,4 @@
-"""Find the cheapest configuration that keeps the latency targets, by simulating candidates."""
+"""Search for the cheapest configuration that keeps the latency targets, by simulation."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -22,29 +22,27 @@ from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.arrivals import Arrival
 
 SCREENED_S = 300.0
-"""Seconds of the busiest stretch, against which candidates are first held."""
+"""Length of the busiest stretch, on which candidates are tried first, seconds."""
 
 LEAD_IN_S = 300.0
-"""Seconds of arrivals simulated before each piece of a load, which do not count. Pieces run side by
-side; where the targets are kept, still earlier arrivals have no effect any more."""
+"""Seconds of arrivals simulated before each piece of a load, which do not count. Pieces run in
+parallel; while targets are kept, earlier arrivals have no effect."""
 
 CELL_SIZES = (4, 8, 16)
-"""Upper bounds on a cell that are tried, the smallest first: the failure of a cell then affects
-fewer instances."""
+"""Upper bounds on a cell to try, smallest first, so that a cell's failure affects few instances."""
 
 
 class InfeasibleError(ValueError):
-    """The targets cannot be kept with any number of instances; the text names the bound that
-    prevents it."""
+    """Targets that no number of instances can keep; the message names the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A need is a load, the attainment to reach and the devices to reach it with."""
+    """A load, its target attainment and the available devices."""
 
     arrivals: Sequence[Arrival]
     goal: float
-    """Attainment to reach, by the requests of the default SLO class."""
+    """Target attainment of the default SLO class."""
     num_devices: int
     """Maximum number of devices."""
     per_node: int
@@ -52,42 +50,41 @@ class Need:
 
     @property
     def num_requests(self) -> int:
-        """Return the number of requests, with all turns of conversations."""
+        """Return the number of requests including all turns of conversations."""
         return _num_requests(self.arrivals)
 
     @property
     def slo_classes(self) -> set[SloClass]:
-        """Return the SLO classes of the requests, besides the default one."""
+        """Return the SLO classes of the requests except the default one."""
         return {arrival.slo_class for arrival in self.arrivals if arrival.slo_class}
 
     @property
     def stop(self) -> StopRule:
-        """Return when a simulation of the whole load ends. Which of several classes misses its goal
-        is known at the end."""
+        """Return when a simulation of the whole load ends; goals of classes are checked at the
+        end."""
         return StopRule(goal=0.0 if self.slo_classes else self.goal)
 
     def most_instances(self, scenario: Scenario) -> int:
         return self.num_devices // scenario.cluster.ranks
 
     def attainment(self, outcome: RunResult) -> float:
-        """Return the attainment that has to reach the goal."""
+        """Return the attainment to compare with the goal."""
         return outcome.worst_attainment(self.slo_classes, self.goal)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A candidate is a configuration that was simulated."""
+    """A simulated configuration."""
 
     scenario: Scenario
     num_instances: int | None
-    """Fewest instances that attain the goal; None: as many as were tried, in one cell, do not."""
+    """Fewest instances that attain the goal; None if the most that were tried do not."""
     upper_bound: int
-    """Maximum number of instances in a cell."""
+    """Maximum instances in a cell."""
     attainment: float | None
-    """Attainment at that number; None: it is only known to be below the goal."""
+    """Attainment with that number; None if only known to be below the goal."""
     prefix_cache_hit_ratio: float
-    """Share of the prompt tokens that the prefix caches had, with as many instances or, where none
-    attain the goal, with all that were tried."""
+    """Share of prompt tokens found in prefix caches, with that number or the most tried."""
 
     @property
     def num_devices(self) -> int | None:
@@ -95,7 +92,6 @@ class Candidate:
 
     @property
     def bounds(self) -> Bounds:
-        """Bounds of the candidate's cells."""
         return _bounds(self.upper_bound)
 
     @property
@@ -110,16 +106,16 @@ def search(
     on_candidate: Callable[[Candidate], None],
     strategies: Sequence[Strategy] = tuple(STRATEGIES.values()),
 ) -> Candidate:
-    """Return the candidate with the fewest devices, of those the one with the highest attainment.
+    """Return the candidate with the fewest devices, then the highest attainment.
 
     scenario: model, device, link, targets and limits; its ranks, number of instances and strategy
         are ignored.
-    strategies: strategies to try, each as its engines run it.
+    strategies: strategies to try, as their engines run them.
 
-    The search varies one thing after another: first the devices of an instance, then the share of
-    HP instances, then the strategy, last the size of cells. Each time it looks for the fewest
-    instances that withstand the busiest stretch, on no more devices than the best candidate so far;
-    the winner has to withstand the whole load. Raises InfeasibleError where no candidate does.
+    The search varies first the devices per instance, then the share of HP instances, the strategy
+    and the size of cells. Each time it looks for the fewest instances that withstand the busiest
+    stretch, on no more devices than the best candidate so far; the winner must withstand the whole
+    load. Raises InfeasibleError if no candidate does.
     """
     stretch = busiest(need.arrivals, SCREENED_S)
     options = [_with(scenario, ranks) for ranks in _rank_counts(scenario.cluster, need)]
@@ -161,8 +157,8 @@ def search(
 
 
 def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
-    """Return the arrivals of the stretch of that length in which most tokens came, from its start
-    on."""
+    """Return the arrivals of the stretch of ``span_s`` with the most tokens, timed from its
+    start."""
     best, most, tokens, first = (0, 0), -1, 0, 0
     for last, arrival in enumerate(arrivals):
         tokens += arrival.num_new_tokens
@@ -177,7 +173,7 @@ def busiest(arrivals: Sequence[Arrival], span_s: float) -> Sequence[Arrival]:
 
 def _rank_counts(cluster: ClusterSpec, need: Need) -> list[int]:
     """Return the powers of two that divide the heads and leave memory for a cache. Raises
-    ValueError where no power does."""
+    ValueError if there is none."""
     most = min(need.per_node, need.num_devices)
     found: list[int] = []
     ranks = 1
@@ -216,7 +212,7 @@ def _sized(scenario: Scenario, need: Need) -> Candidate:
 
 
 def _percent_held(scenario: Scenario, need: Need) -> int:
-    """Return the percentage of the load at which all devices attain the goal."""
+    """Return the percentage of the load that all devices together can serve within the goal."""
 
     def is_lost(percent: int) -> bool:
         evenly = [each for i, each in enumerate(need.arrivals) if i * percent % 100 < percent]
@@ -232,8 +228,7 @@ def _proved(
 ) -> Candidate | None:
     """Return the candidate with the instances that the whole load needs, in the smallest cells."""
     pieces = in_pieces(need.arrivals, num_pieces)
-    # One more for rounding.
-    most_missed = (1 - need.goal) * need.num_requests + 1
+    most_missed = (1 - need.goal) * need.num_requests + 1  # one more for rounding
     for num in range(candidate.num_instances or 1, need.most_instances(candidate.scenario) + 1):
         for bound in [*[size for size in CELL_SIZES if size < num], num]:
             tried = _with_cells(candidate.scenario, num, bound)
@@ -251,9 +246,8 @@ def _proved(
 
 
 def joined(outcomes: Sequence[RunResult], num_requests: int) -> RunResult:
-    """Return the result of all pieces of a load of so many requests; what a piece that was cut
-    short has not decided counts as missed. Hits are the mean of the pieces, which are of equal
-    size."""
+    """Return the result of all pieces of a load; requests that a piece left undecided count as
+    missed. Hits are the mean over the pieces, which have equal sizes."""
     by_class: dict[str, Ended] = {}
     for outcome in outcomes:
         for name, ended in outcome.ended_by_class.items():
@@ -264,15 +258,15 @@ def joined(outcomes: Sequence[RunResult], num_requests: int) -> RunResult:
 
 
 class Piece(NamedTuple):
-    """A piece of a load, in which the first ``num_before`` arrivals do not count."""
+    """A piece of a load whose first ``num_before`` arrivals do not count."""
 
     arrivals: Sequence[Arrival]
     num_before: int
 
 
 def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
-    """Return pieces with equal numbers of arrivals that count; fewer pieces for a load that is not
-    much longer than its lead-in."""
+    """Return pieces with equal numbers of arrivals that count; fewer for a load not much longer
+    than the lead-in."""
     span_s = arrivals[-1].at_s - arrivals[0].at_s
     size = ceil(len(arrivals) / max(1, min(num_pieces, int(span_s / LEAD_IN_S))))
     pieces: list[Piece] = []
@@ -284,7 +278,7 @@ def in_pieces(arrivals: Sequence[Arrival], num_pieces: int) -> list[Piece]:
 
 
 def piece_served(scenario: Scenario, most_missed: float, piece: Piece) -> RunResult:
-    """Serve a piece until more of its requests have missed than may miss in all pieces together."""
+    """Serve a piece until more requests have missed than may miss in all pieces together."""
     counted = piece.arrivals[piece.num_before :]
     has_classes = any(arrival.slo_class for arrival in counted)
     goal = 0.0 if has_classes else 1 - most_missed / _num_requests(counted)
@@ -316,7 +310,7 @@ def _cost(candidate: Candidate) -> tuple[float, float]:
 
 
 def _why_infeasible(scenarios: Sequence[Scenario], need: Need) -> str | None:
-    """Return why no instance meets a target, even for a single request, or None if one does."""
+    """Return why no instance meets a target even for a single request, or None."""
     slo = scenarios[0].slo
     paces_s = {"tpot": slo.tpot_s, "tbt": inf if slo.tbt_s is None else slo.tbt_s}
     pace, pace_s = min(paces_s.items(), key=itemgetter(1))

@@ -1,4 +1,4 @@
-"""Find by simulation the share of a cell's instances to give to the high-priority pool."""
+"""Share of a cell's instances in the HP pool, by simulation."""
 
 from dataclasses import replace
 
@@ -6,26 +6,21 @@ from macroserve.sim.capacity.scale_down_check import InstanceModel, attainment
 from macroserve.sim.capacity.traffic import Traffic
 
 RATIOS = (0.0, 1 / 3)
-"""Shares that are tried: no HP instances, and the best shares of those that Ascendra tried (section
-8.4)."""
+"""Shares to try: none, and Ascendra's best (section 8.4)."""
 
 GAIN = 0.05
-"""Attainment that another share has to gain at least: with so few requests a smaller gain is
-chance."""
+"""Minimum gain in attainment for a change: with few requests, a smaller one is chance."""
 
 
 def other_ratios(present: float) -> list[float]:
-    """Return the shares to try in place of the present one."""
     return [ratio for ratio in RATIOS if ratio != present]
 
 
 def best_ratio(
     instance_model: InstanceModel, traffic: Traffic, num_instances: int, goal: float
 ) -> float:
-    """Return the share with which most requests are within their targets.
-
-    The present share is kept where it attains the goal, or where no other share is clearly better.
-    """
+    """Return the share with the highest attainment, or the present one if it attains the goal or no
+    other is clearly better."""
     present = attainment(instance_model, traffic, num_instances).attainment
     if present >= goal:
         return instance_model.high_priority_ratio

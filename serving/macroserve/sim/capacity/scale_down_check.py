@@ -1,5 +1,4 @@
-"""Check that a number of instances would keep the latency targets, before any instance is
-removed."""
+"""Attainment of a number of instances, simulated before any instance is removed."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -13,38 +12,37 @@ from macroserve.sim.results import StopRule
 from macroserve.sim.simulation import single_cell
 
 MAX_SHARE = 3
-"""Largest number of simulated instances, which get their share of the requests."""
+"""Maximum number of simulated instances, which get their share of the requests."""
 
 MIN_REQUESTS = 100
-"""Traffic is repeated until about as many requests count."""
+"""Approximate minimum of requests that count; traffic is repeated to reach it."""
 
 MAX_ITERATIONS = 5000
-"""Bound on the iterations of all instances of one simulation together; about a second."""
+"""Maximum iterations of all instances in one simulation: about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceModel:
-    """An instance model describes the instances of a deployment and how they form cells."""
+    """Instances of a deployment and their division into cells."""
 
     config: InstanceConfig
     latency: FixedLatencyModel
-    """Latency model, fitted while serving and taken for the truth."""
+    """Latency model fitted while serving, assumed to be exact."""
     high_priority_ratio: float
     max_cell: int
     """Maximum number of instances in a cell."""
     slo_classes: tuple[SloClass, ...] = ()
-    """SLO classes besides the default one."""
+    """SLO classes except the default one."""
     goal: float = 0.9
-    """Share of the default class's requests that should meet their targets."""
+    """Target attainment of the default class."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttainmentEstimate:
-    """An estimate is the attainment of a simulation, see ``RunResult.worst_attainment``."""
-
     attainment: float
+    """Attainment of a simulation, see ``RunResult.worst_attainment``."""
     certain: bool
-    """True if the simulation came to its end, or far enough to miss the goal for sure."""
+    """Whether the simulation ended, or got far enough to miss the goal for sure."""
 
 
 def attainment(
@@ -54,13 +52,13 @@ def attainment(
     goal: float = 0.0,
     seed: int = 0,
 ) -> AttainmentEstimate:
-    """Return the share of the requests of ``traffic`` that ``num_instances`` serve within their
-    targets; of several SLO classes, that of the class that is worst off.
+    """Return the share of requests that ``num_instances`` serve within their targets, in the worst
+    of several SLO classes.
 
-    goal: if not zero, the simulation only finds whether the goal is reached: an attainment below
-        the goal may be less than the true one.
+    goal: if not zero, the simulation only decides whether the goal is reached, and an attainment
+        below the goal may be lower than the true one.
 
-    The same arguments give the same estimate.
+    Equal arguments give equal estimates.
     """
     num_cells = ceil(num_instances / instance_model.max_cell)
     num_simulated = min(ceil(num_instances / num_cells), MAX_SHARE)
@@ -70,7 +68,7 @@ def attainment(
     arrivals, num_before = traffic.arrivals(share, num_rounds, Random(seed), classes)
     spec = InstanceSpec.known(instance_model.config, instance_model.latency)
     cell = single_cell(spec, num_simulated, instance_model.high_priority_ratio)
-    # Which of several classes misses its goal is known at the end.
+    # Goals of several classes are checked at the end.
     stop = StopRule(goal=0.0 if classes else goal)
     outcome = cell.serve(arrivals, num_before=num_before, stop=stop, max_iterations=MAX_ITERATIONS)
     return AttainmentEstimate(

@@ -1,4 +1,4 @@
-"""Build the traffic to simulate from the load that a deployment reports."""
+"""Traffic to simulate, derived from the reported load of a deployment."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,26 +11,25 @@ from macroserve.core.slo_class import SloClass
 from macroserve.workload.arrivals import Arrival, Lengths, poisson, scaled
 
 BUSY_S = 60.0
-"""Length of the last minute, and of the expected traffic, in seconds."""
+"""Length of past and expected traffic, seconds."""
 
 HEADROOM = 1.15
-"""Factor on the last minute that the remaining instances must withstand."""
+"""Factor on the last minute's load that the remaining instances must withstand."""
 
 WARM_UP_S = 20.0
-"""Seconds of requests before those that count, so that the instances are busy by then."""
+"""Seconds of requests that keep the instances busy before requests count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Traffic is a load whose rate changes every ``stretch_s``."""
+    """A load whose rate changes every ``stretch_s``."""
 
     rates: tuple[float, ...]
-    """Requests per second, one for each stretch in turn, then again from the first."""
+    """Requests per second in each stretch, repeated."""
     stretch_s: float
     lengths: Lengths
-    """Tokens of prompts and outputs."""
     classes: tuple[str, ...] = ()
-    """Names of the SLO classes of the same requests; empty where all are of the default one."""
+    """SLO classes of the requests in ``lengths``; empty if all are in the default class."""
 
     @property
     def duration_s(self) -> float:
@@ -53,12 +52,8 @@ class Traffic:
         random: Random,
         slo_classes: Iterable[SloClass] = (),
     ) -> tuple[list[Arrival], int]:
-        """Draw arrivals of a share of the traffic.
-
-        slo_classes: the classes that requests may have; all others are of the default one.
-
-        Return them and how many of the first do not count.
-        """
+        """Draw arrivals of a share of the traffic; return them and how many of the first do not
+        count. Requests of classes not in ``slo_classes`` get the default class."""
         mean_rate = share * sum(self.rates) / len(self.rates)
         warm_up = poisson([mean_rate], WARM_UP_S, self.lengths, random)
         rates = [share * rate for rate in self.rates] * num_rounds
@@ -90,18 +85,17 @@ class Traffic:
 
 
 def expected(load: LoadReport, num_waiting: int, start_s: float = START_S) -> Traffic | None:
-    """Return the traffic forecast for the time when an instance that is added now serves, with the
-    requests that wait now, or None without requests.
+    """Return the traffic forecast for the time when an instance added now serves, including waiting
+    requests; None without requests.
 
-    start_s: time that an instance takes to start, seconds. A queue is spread over that time and a
-        minute: instances that come later cannot shorten it.
+    start_s: start time of an instance, seconds. A queue is spread over this time and a minute.
     """
     return _forecast(load, start_s, num_waiting / (start_s + BUSY_S))
 
 
 def surge(load: LoadReport, start_s: float) -> Traffic | None:
-    """Return the traffic forecast if the load grows during a start as much as it lately has, or
-    None without requests."""
+    """Return the traffic forecast if the load grows during a start as much as it lately has; None
+    without requests."""
     return _forecast(load, start_s, growth(load, start_s))
 
 
@@ -114,7 +108,7 @@ def _forecast(load: LoadReport, horizon_s: float, more_per_s: float) -> Traffic 
 
 
 def last_minute(load: LoadReport, num_waiting: int) -> Traffic | None:
-    """Return the last minute, with some headroom and the requests that wait now, or None without
+    """Return the last minute's traffic with headroom and waiting requests; None without
     requests."""
     buckets = load.buckets[: max(1, round(BUSY_S / load.bucket_s))][::-1]
     demand = _demand(buckets, load.bucket_s)

@@ -1,6 +1,5 @@
-"""Hardware that the simulator takes for the truth of step times: devices, kernels, links, models.
+"""Hardware models that determine true step times: devices, kernels, links, models.
 
-The schedulers do not see the hardware. They predict with Ascendra's regression (``core.latency``),
-which learns from the steps that were served, so that predictions err in a simulation as they do in
-reality.
+Schedulers do not see them. They predict with Ascendra's regression (``core.latency``), which learns
+from steps, so that predictions err in a simulation as they do in reality.
 """

@@ -1,4 +1,4 @@
-"""The fields of a checkpoint's ``config.json`` from which a model's shape is read."""
+"""Fields of ``config.json`` that determine a model's shape."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None
 
 
 class _Fields(msgspec.Struct):
-    """The fields have the names of all families; a model has some of them."""
+    """Fields of all model families, of which each model has some."""
 
     hidden_size: _Size = None
     n_embd: _Size = None
@@ -49,7 +49,7 @@ class _Fields(msgspec.Struct):
 
 
 def check_fields(config: Mapping[str, Any]) -> None:
-    """Check that each field has a value of its type, or none. Raises ValueError if not."""
+    """Raise ValueError if a field has a value of the wrong type."""
     try:
         msgspec.convert(config, _Fields)
     except msgspec.ValidationError as error:

@@ -1,25 +1,22 @@
-"""The host around an instance's devices."""
+"""Host time of an instance."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host does the engine's own work of each step, while the device waits or computes the step
-    before.
-    """
+    """The engine's own work for each step."""
 
     step_s: float = 2e-3
     """Seconds to schedule a step and prepare its inputs."""
     sequence_s: float = 1e-5
-    """Seconds for each sequence of the batch."""
+    """Seconds per sequence of the batch."""
     ahead: bool = False
-    """True if it schedules a step while the one before runs, so that the longer of the two
-    decides how long a step takes."""
+    """Whether it overlaps with the previous step on the device, so that the longer one counts."""
 
 
 VLLM_HOST = Host()
-"""Host time of a present vLLM, in series with the device as in the papers' engines."""
+"""Host time of current vLLM, in series with the device as in the papers' engines."""
 
 VLLM_AHEAD = Host(ahead=True)
 """The same with asynchronous scheduling, vLLM's default on GPUs."""

@@ -1,10 +1,9 @@
-"""Kernel times of a device: rooflines whose efficiencies were fitted to measured kernels.
+"""Kernel times of a device: rooflines with efficiencies fitted to measured kernels.
 
 The measurements are those of aiconfigurator (ai-dynamo, Apache-2.0): kernels of vLLM 0.14 on an
-A100-SXM4 80GB and an H100 SXM, bfloat16. ``fit.py`` fits the kernels again and prints how far
-held-out rows are off. The time of a kernel joins the time to move its data and the time to compute
-by a norm: its sharpness is infinite where the two overlap entirely, and 1 where they follow each
-other.
+A100-SXM4 80GB and an H100 SXM, bfloat16. The laboratory's ``fit.py`` repeats the fit and prints the
+errors on held-out rows. A kernel's time is a norm of its times to move data and to compute, whose
+exponent (sharpness) is infinite if they overlap entirely and 1 if they follow each other.
 """
 
 from dataclasses import dataclass
@@ -19,39 +18,36 @@ TILE = 64
 """Rows and columns of the smallest output tile of a matrix product."""
 
 TILE_DEPTH = 512
-"""Products that one tile adds up before it is worth splitting."""
+"""Products summed per tile before it is worth splitting."""
 
 ROW_BLOCK = 128
-"""Tokens of the KV cache that a decode kernel reads at least, for each sequence and KV head."""
+"""Minimum tokens of the KV cache that a decode kernel reads per sequence and KV head."""
 
 QUERY_BLOCK = 128
-"""Tokens of a prompt that an attention kernel computes at least."""
+"""Minimum tokens of a prompt that an attention kernel computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roof(DeviceShape):
-    """A roof is a device's dense peak and bandwidth, and the number of multiprocessors that share
-    them."""
+    """A device's dense peak and bandwidth, and the multiprocessors that share them."""
 
     num_multiprocessors: int
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """A kernel that multiplies two matrices.
-
-    compute: share of the peak that large products reach.
-    memory: share of the bandwidth that large products reach.
-    launch_s: time that any product takes, seconds.
-    sharpness: exponent of the norm that joins the times to compute and to move.
-    spread: tiles per multiprocessor from which on all of the bandwidth is used.
-    """
+    """Kernel that multiplies two matrices."""
 
     compute: float
+    """Share of the peak that large products reach."""
     memory: float
+    """Share of the bandwidth that large products reach."""
     launch_s: float
+    """Minimum time of a product, seconds."""
     sharpness: float
+    """Exponent of the norm of the times to compute and to move."""
     spread: float
+    """Tiles per multiprocessor that use all of the bandwidth."""
 
     def seconds(self, m: float, n: int, k: int, roof: Roof) -> float:
         """Return the seconds of the product of an m x k and a k x n matrix."""
@@ -65,7 +61,7 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class PromptAttention:
-    """A kernel of causal attention of prompts, with the fields of ``MatrixProduct``; its tiles are
+    """Kernel for causal attention of prompts, with the fields of ``MatrixProduct``; its tiles are
     blocks of queries."""
 
     compute: float
@@ -77,7 +73,7 @@ class PromptAttention:
     def seconds(
         self, num_tokens: int, before: int, heads: int, kv_heads: int, head_dim: int, roof: Roof
     ) -> float:
-        """Return the seconds for ``num_tokens`` of a prompt, after ``before`` tokens of it."""
+        """Return the seconds for ``num_tokens`` of a prompt after its first ``before`` tokens."""
         queries = max(num_tokens, QUERY_BLOCK)
         pairs = heads * num_tokens * (before + (queries + QUERY_BLOCK) / 2)
         tiles = heads * max(1, num_tokens / QUERY_BLOCK)
@@ -90,18 +86,15 @@ class PromptAttention:
 
 @dataclass(frozen=True, slots=True)
 class DecodeAttention:
-    """A kernel of attention of one new token of each sequence to its context: bound by reading the
-    cache.
-
-    join_s: seconds for each doubling of the context, which several multiprocessors then share.
-    serial_s: seconds for each block where each query head has a KV head of its own: one
-        multiprocessor then reads a whole context.
-    """
+    """Kernel for attention of one new token per sequence to its context, bound by reading the
+    cache."""
 
     memory: float
     launch_s: float
     join_s: float
+    """Seconds per doubling of the context, which is divided between multiprocessors."""
     serial_s: float
+    """Seconds per block without grouped queries, when one multiprocessor reads a whole context."""
 
     def seconds(
         self,
@@ -112,10 +105,8 @@ class DecodeAttention:
         head_dim: int,
         roof: Roof,
     ) -> float:
-        """Return the seconds for one new token of each sequence.
-
-        blocks: mean number of blocks of ``ROW_BLOCK`` tokens in a sequence's context.
-        """
+        """Return the seconds for one new token of each sequence, whose context has on average
+        ``blocks`` of ``ROW_BLOCK`` tokens."""
         moved = kv_heads * blocks * ROW_BLOCK + heads
         moved_bytes = 2 * ELEMENT_BYTES * head_dim * num_sequences * moved
         memory_s = moved_bytes / (self.memory * roof.bytes_per_s)
@@ -126,8 +117,7 @@ class DecodeAttention:
 
 
 def row_blocks(num_tokens: float) -> float:
-    """Return the mean number of blocks that contexts of so many tokens take, if they end anywhere
-    in their last block."""
+    """Return the mean blocks of a context, which ends anywhere in its last block."""
     return max(1.0, num_tokens / ROW_BLOCK + 0.5)
 
 

@@ -1,35 +1,30 @@
-"""Links between devices and between nodes, at the rates that transfers reach."""
+"""Links between devices and between nodes, with achievable rates."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link joins devices or nodes."""
-
     name: str
     bytes_per_s: float
     """Bytes per second in one direction."""
     latency_s: float
-    """Latency of each message."""
+    """Latency per message, seconds."""
 
     def all_reduce_s(self, num_bytes: float, num_devices: int) -> float:
-        """Return the seconds of an all-reduce by a ring.
-
-        Each device sends all but its own share twice.
-        """
+        """Return the seconds of a ring all-reduce: each device sends all other shares twice."""
         if num_devices == 1:
             return 0.0
         hops = 2 * (num_devices - 1)
         return hops * (self.latency_s + num_bytes / num_devices / self.bytes_per_s)
 
     def all_gather_s(self, num_bytes: float, num_devices: int) -> float:
-        """Return the seconds of an all-gather by a ring; each device has its share."""
+        """Return the seconds of a ring all-gather."""
         return self.all_reduce_s(num_bytes, num_devices) / 2
 
 
-# Bus bandwidths of NCCL's all-reduce as commonly reported: about 85 % of what NVLink moves one
-# way, and four fifths of a PCIe 4.0 x16 slot's 25 GB/s.
+# Bus bandwidths of NCCL's all-reduce as commonly reported: about 85 % of NVLink's rate one way, and
+# four fifths of a PCIe 4.0 x16 slot's 25 GB/s.
 NVLINK_3 = Link("NVLink 3", 230e9, 3e-6)
 NVLINK_4 = Link("NVLink 4", 360e9, 3e-6)
 PCIE_4 = Link("PCIe 4.0 x16", 20e9, 8e-6)

@@ -1,4 +1,4 @@
-"""Shapes of the models that the papers serve, and of others by their published configurations."""
+"""Shapes of the papers' models and of others, by their published configurations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,13 +37,13 @@ MODELS: dict[str, ModelShape] = {
         experts=Experts(256, 8, 2048, shared_size=2048, num_dense_layers=3),
         latent=LatentKv(512, position_dim=64, content_dim=128, value_dim=128, query_rank=1536),
     ),
-    # The weights count as 16-bit ones, although its experts are published with four bits.
+    # All weights count as 16-bit, although its experts are published with four bits.
     "gpt-oss-20b": ModelShape(
         24, 2880, 64, 8, 64, 2880, 201088, experts=Experts(32, 4, 2880), window=Window(128, 12)
     ),
     "Gemma3-27B": ModelShape(62, 5376, 32, 16, 128, 21504, 262208, window=Window(1024, 52)),
 }
-"""Shapes on one device; ``dataclasses.replace`` sets how many devices share a model."""
+"""Shapes on one device."""
 
 ARCHITECTURES: dict[str, str] = {
     **dict.fromkeys(("OPT-13B", "OPT-30B", "OPT-66B", "OPT-175B"), "OPTForCausalLM"),
@@ -60,7 +60,7 @@ ARCHITECTURES: dict[str, str] = {
     "gpt-oss-20b": "GptOssForCausalLM",
     "Gemma3-27B": "Gemma3ForConditionalGeneration",
 }
-"""Architectures of these models, as their published configurations name them."""
+"""Architectures as named in the published configurations."""
 
 UNGATED = ("opt", "gpt2", "gpt_neox", "gptj", "phi", "starcoder2")
 """Model types whose feed-forward blocks have two matrices."""
@@ -69,13 +69,13 @@ LEARNED_POSITIONS = ("opt", "gpt2", "starcoder")
 """Model types that add a token's position to its embedding."""
 
 RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads")
-"""Keys of models some of whose layers keep a state instead of keys and values."""
+"""Keys of models with recurrent layers, which have a state instead of keys and values."""
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape:
-    """Return the shape that a checkpoint's ``config.json`` describes.
+    """Return the shape described by a checkpoint's ``config.json``.
 
-    Raises ValueError for a model with recurrent layers, or whose sizes are missing or no sizes.
+    Raises ValueError for a model with recurrent layers and for missing or invalid sizes.
     """
     check_fields(config)
     config = config.get("text_config") or config

@@ -1,5 +1,5 @@
-"""Step time of a pipeline: groups of devices hold successive layers, and a batch passes them in
-parts."""
+"""Step time of a pipeline: groups of devices hold successive layers, through which a batch runs in
+micro-batches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,16 @@ from macroserve.sim.hardware.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline divides a batch into as many micro-batches as there are stages: its decodes
-    evenly, its prompts into pieces that follow each other. Each stage works on another micro-batch.
-
-    step_time: time of all layers on the devices of one stage, which has an equal share of the
-        layers.
-    link: link between stages.
-    hidden_bytes: bytes of one token's hidden state, which the stages send to each other.
-    """
+    """Stages that work on one micro-batch each: a batch's decodes are divided evenly between them,
+    its prompts into successive pieces."""
 
     step_time: StepTime
+    """Time of all layers on the devices of one stage, which has an equal share of them."""
     num_stages: int
     link: Link
+    """Link between stages."""
     hidden_bytes: int
+    """Bytes of one token's hidden state, which stages send to each other."""
 
     def stage_s(
         self,
@@ -33,9 +30,9 @@ class Pipeline:
         hidden_context: int = 0,
     ) -> float:
         """Return the seconds for which the longest micro-batch occupies each stage; arguments as
-        those of ``core.latency.LatencyModel.work``."""
+        for ``core.latency.LatencyModel.work``."""
         stages, longest_s = self.num_stages, 0.0
-        # Pieces of a prompt differ in what they attend to; decodes are alike.
+        # Pieces of a prompt differ in their context; decodes are alike.
         share = decode_share(num_decodes, stages)
         context, hidden = decode_context, hidden_context
         if num_decodes:
@@ -54,23 +51,19 @@ class Pipeline:
         decode_context: int,
         hidden_context: int = 0,
     ) -> float:
-        """Return the seconds from a batch to the next one like it.
-
-        Decodes come back to the first stage when they have passed the last, however few there
-        are; prompts alone only pass it.
-        """
+        """Return the seconds from a batch to the next one like it: decodes return to the first
+        stage after the last one, while prompts alone only pass the first."""
         stage_s = self.stage_s(prefills, num_decodes, decode_context, hidden_context)
         return stage_s * (self.num_stages if num_decodes else len(self._parts(prefills)))
 
     def _parts(self, prefills: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-        """Return the prompts of each micro-batch that has any; at least one list."""
+        """Return the prompts of each micro-batch with any; at least one list."""
         num_tokens = sum([tokens for tokens, _ in prefills])
         return cut(prefills, piece_tokens(num_tokens, self.num_stages)) or [[]]
 
 
 def cut(prefills: Iterable[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:
-    """Return the prompts' tokens in runs of ``size``, each piece with the number of tokens before
-    it."""
+    """Return the prompts' tokens in runs of ``size``: pieces with the tokens before each."""
     parts: list[list[tuple[int, int]]] = []
     room = 0
     for tokens, before in prefills:

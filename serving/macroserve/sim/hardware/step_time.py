@@ -1,4 +1,4 @@
-"""True time of a batch: its kernels, its collectives and the host, one after another."""
+"""True time of a batch: the sum of its kernels, its collectives and host time."""
 
 from collections.abc import Iterable
 
@@ -9,24 +9,23 @@ from macroserve.sim.hardware.kernels import ELEMENT_BYTES, row_blocks
 from macroserve.sim.hardware.links import Link
 
 NORM_MOVES = 8
-"""Times that a layer's norms and residuals read or write a token's hidden state."""
+"""Reads and writes of a token's hidden state by a layer's norms and residuals."""
 
 SCORE_BYTES = 4
-"""Bytes of an element of the product of a query and a hidden state, in float32."""
+"""Bytes per element of the product of queries and hidden states (float32)."""
 
 COLLECTIVES = 2
-"""All-reduces of a layer: after attention and after the feed-forward block."""
+"""All-reduces per layer: after attention and after the feed-forward block."""
 
 TRIAL_TOKENS = 8192
-"""Hidden states with which rho is measured."""
-
+"""Number of hidden states for which rho is computed."""
 
 Products = tuple[tuple[int, int], ...]
+"""Columns and depth of matrix products."""
 
 
 class StepTime:
-    """The step time of an instance whose ``tensor_parallel`` devices share every layer by
-    ``link``."""
+    """Step times of an instance whose devices share every layer over ``link``."""
 
     def __init__(
         self, model: ModelShape, device: Device, link: Link, host: Host = VLLM_HOST
@@ -39,17 +38,16 @@ class StepTime:
         self._heads = max(1, model.num_heads // ranks)
         self._kv_heads = max(1, model.num_kv_heads // ranks)
         self._decode_head = (self._kv_heads, model.head_dim)
-        """Heads of the cache, and elements of each, as a decode reads them."""
+        """Number and size of the cached heads that a decode reads."""
         self._gates = gates = 2 if model.gated_mlp else 1
         attention, feed_forward = model.attention_size // ranks, model.intermediate_size // ranks
         qkv = (self._heads + 2 * self._kv_heads) * model.head_dim
         hidden = model.hidden_size
         self._attention_products: Products = ((qkv, hidden), (hidden, attention))
-        """Columns and depth of each matrix product of a layer."""
         if latent := model.latent:
             qkv = self._heads * model.head_dim
             self._attention_products = _latent_products(latent, model, self._heads)
-            # One vector serves as keys and values: half of it for each is read once.
+            # Keys and values are one vector, which is read once: half of it for each.
             self._decode_head = (1, model.kv_size // 2)
         self._dense = ((gates * feed_forward, hidden), (hidden, feed_forward))
         elements = NORM_MOVES * hidden + (gates + 1) * (model.active_size // ranks) + 2 * qkv
@@ -64,7 +62,7 @@ class StepTime:
         decode_context: int,
         hidden_context: int = 0,
     ) -> float:
-        """Return the seconds of a batch, 0 for an empty one; arguments as those of
+        """Return the seconds of a batch, 0 for an empty one; arguments as for
         ``core.latency.LatencyModel.work``."""
         num_tokens, num_samples, attention_s = num_decodes, num_decodes, 0.0
         windowed_s, window = 0.0, self._model.window
@@ -73,7 +71,7 @@ class StepTime:
             num_samples += 1
             attention_s += self._prompt_s(tokens, before)
             if window:
-                # One window after another, each with the one before it.
+                # One window after another, each attending to the previous one.
                 near = min(tokens, window.num_tokens)
                 windowed_s += tokens / near * self._prompt_s(near, min(before, window.num_tokens))
         if not num_tokens:
@@ -94,7 +92,7 @@ class StepTime:
 
     @property
     def rebuild_s_per_token(self) -> float:
-        """Return the seconds that a token with a kept hidden state adds to a decode batch:
+        """Return the seconds that a token cached as hidden state adds to a decode batch:
         Apt-Serve's rho (equation 6)."""
         return self._model.num_layers * self._rebuild_s(TRIAL_TOKENS) / TRIAL_TOKENS
 
@@ -113,11 +111,8 @@ class StepTime:
         return sum(product.seconds(num_tokens, n, k, roof) for n, k in products)
 
     def _experts_s(self, num_tokens: int, experts: Experts) -> float:
-        """Return the seconds of a feed-forward block with experts.
-
-        Those that a batch uses are computed in one product, as if their columns lay side by side
-        and each had its mean share of the tokens.
-        """
+        """Return the seconds of a feed-forward block with experts: one product over the columns of
+        all experts used, each with the mean number of tokens."""
         hidden, ranks = self._model.hidden_size, self._model.tensor_parallel
         used = experts.num * (1 - (1 - experts.per_token / experts.num) ** num_tokens)
         took_s = self._products_s(num_tokens, ((experts.num, hidden),))
@@ -147,12 +142,12 @@ class StepTime:
         return found
 
     def _rebuild_s(self, num_tokens: int) -> float:
-        """Return the seconds per layer to attend to tokens with kept hidden states, beyond those to
-        read their keys and values. Each rank has its part of a hidden state.
+        """Return the extra seconds per layer to attend to tokens cached as hidden states, of which
+        each rank has a part.
 
-        With rotary embedding the ranks gather the whole ones and make keys and values of them
-        (Apt-Serve, section 3.1). Without, queries take the keys' projection in, so that each head
-        is one product with the hidden states, and the mix of them another (``kernels``).
+        With rotary embedding the ranks gather them and compute keys and values (Apt-Serve, section
+        3.1). Without, the keys' projection is folded into the queries, so that scores and outputs
+        are two products with the hidden states (``kernels``).
         """
         model, product, roof = self._model, self._device.kernels.product, self._device.roof
         ranks, hidden = model.tensor_parallel, model.hidden_size
@@ -175,8 +170,8 @@ class StepTime:
 
 
 def _latent_products(latent: LatentKv, model: ModelShape, heads: int) -> Products:
-    """Return the products that lead to queries and the cached vector, from that to keys and values,
-    and to the output."""
+    """Return the products for queries, the cached vector, keys and values from it, and the
+    output."""
     queries, hidden = heads * model.head_dim, model.hidden_size
     rank = latent.query_rank
     to_queries = ((rank, hidden), (queries, rank)) if rank else ((queries, hidden),)
