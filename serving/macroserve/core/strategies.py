@@ -1,4 +1,4 @@
-"""The named strategies are each paper as a whole, the baselines, and two combinations."""
+"""The named strategies: the baselines, each paper as a whole, and two combinations."""
 
 from macroserve.core.routing.policies import (
     ascendra_route,
@@ -73,7 +73,7 @@ STRATEGIES: dict[str, Strategy] = {
             "ascendra",
             ascendra_batch,
             ascendra_route,
-            # The paper calls it EDF, with a deadline that the prompt's length brings forward.
+            # The paper calls it EDF, with a deadline that is earlier for longer prompts.
             Ordering.SLACK,
             takes_turns=True,
             uses_pools=True,

@@ -11,18 +11,18 @@ from macroserve.core.routing.decision import Check, Choice, RouteReason
 from macroserve.core.status import InstanceView, Pool
 
 TICKET_LOAD = 0.5
-"""Share of its sequences and of its blocks below which an HP instance offers tickets. Without this
-limit new requests fill the HP instances, and urgent ones find no room there."""
+"""Share of sequences and of blocks in use below which an HP instance offers tickets. Without this
+limit new requests fill the HP instances and leave no room for urgent ones."""
 
 # -- baselines
 
 
 def least_load_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """Route to the instance with the fewest outstanding requests; among equals, to the one with the
-    fewest tokens to prefill and, by prediction, to decode.
+    """Route to the instance with the fewest outstanding requests, then the fewest tokens to prefill
+    and, by prediction, to decode.
 
-    By tokens alone, an instance that has just prefilled a long prompt gets the next one at once,
-    and its decodes never catch up.
+    By tokens alone, an instance that has just prefilled a long prompt would get the next one at
+    once, and its decodes would never catch up.
     """
     return min(candidates, key=_load), RouteReason.LEAST_LOAD
 
@@ -39,8 +39,8 @@ def _load(view: InstanceView) -> tuple[int, int]:
 def ecoserve_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     """Route by EcoServe's Algorithm 1, InterSchedule.
 
-    The paper moves on to the next instance unchecked; here the search continues through the cyclic
-    order, and if no instance satisfies the constraints, the one with the least wait is chosen.
+    The paper moves on to the next instance unchecked; here the search continues in cyclic order,
+    and if no instance satisfies the constraints, the one with the least wait is chosen.
     """
     if view := first_satisfying(candidates, demand):
         return view, RouteReason.SATISFIES
@@ -48,7 +48,7 @@ def ecoserve_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice
 
 
 def first_satisfying(candidates: Iterable[InstanceView], demand: Demand) -> InstanceView | None:
-    """Return the first of the candidates, in the order given, that satisfies the constraints."""
+    """Return the first candidate that satisfies the constraints."""
     satisfied = Check.SATISFIED
     return next((view for view in candidates if check(view, demand) is satisfied), None)
 
@@ -57,7 +57,7 @@ def first_satisfying(candidates: Iterable[InstanceView], demand: Demand) -> Inst
 
 
 def ascendra_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
-    """Route offloaded requests to HP, then to HP instances with tickets, then to LP instances in
+    """Route offloaded requests to HP, others to HP instances with tickets, then to LP instances in
     turn."""
     low, high = split_pools(candidates)
     return to_high(high, demand) or (low[0], RouteReason.ROUND_ROBIN)
@@ -66,9 +66,9 @@ def ascendra_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice
 def to_high(
     high: Sequence[InstanceView], demand: Demand, *, checked: bool = False
 ) -> Choice | None:
-    """Return the HP instance for an offloaded request, or one with a ticket, if there is any.
+    """Return the HP instance for an offloaded request, or one with a ticket, if any.
 
-    checked: whether a ticket counts only where EcoServe's constraints are satisfied.
+    checked: whether a ticket counts only if EcoServe's constraints are satisfied.
     """
     if high and demand.offloaded:
         return soonest(high, demand), RouteReason.URGENT
@@ -88,13 +88,12 @@ def split_pools(
 
 
 def soonest(views: Sequence[InstanceView], demand: Demand) -> InstanceView:
-    """Return the instance with the least wait."""
     return min(views, key=lambda view: wait_s(view, demand))
 
 
 def tickets(high: Sequence[InstanceView]) -> Iterator[InstanceView]:
-    """Yield the HP instances that offer a ticket: no request waits or is in flight, and load is
-    light."""
+    """Yield the HP instances that offer a ticket: lightly loaded, with no request waiting or in
+    flight."""
     for view in high:
         status = view.status
         if (
@@ -113,8 +112,8 @@ def macro_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     """Route offloaded requests to HP, others to a ticket (Ascendra) whose instance satisfies the
     constraints, then by EcoServe's Algorithm 1 among the LP instances.
 
-    A ticket means that no request waits for a prefill. In addition, EcoServe's Algorithm 2 checks
-    that the decodes have saved the time of one more, on HP instances as on all others.
+    A ticket means that no request waits for a prefill. EcoServe's Algorithm 2 also checks that the
+    decodes have saved the time for one more.
     """
     low, high = split_pools(candidates)
     return to_high(high, demand, checked=True) or ecoserve_route(low, demand)
@@ -124,15 +123,13 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     """Route offloaded requests to HP, others to a ticket that satisfies the constraints, else to
     the LP instance with the fewest requests, or to HP if only HP still meets the TTFT target.
 
-    A request costs its instance more by its decodes than by its prompt, so the instance with the
-    soonest first token is not the one where it does least harm. EcoServe's rolling order suits
-    phases: where batches mix, sending all prompts to one instance for as long as possible costs a
-    quarter of the goodput.
+    A request's decodes cost its instance more than its prompt, so an early first token does not
+    mean low cost. EcoServe's rolling order suits phases: with mixed batches, sending all prompts to
+    one instance for as long as possible costs a quarter of the goodput.
 
-    While no request is late, only LP instances that meet the target are considered, if there are
-    any. Otherwise the instances that still meet it are those with the most to decode, which can
-    take no more. A request that has already missed its target would take HP's time from requests
-    that can be saved.
+    While no request is late, LP instances that meet the target are preferred. Otherwise those that
+    still meet it have the most to decode and can take no more. A request that has already missed
+    its target would take HP's time from requests that can be saved.
     """
     low, high = split_pools(candidates)
     if choice := to_high(high, demand, checked=True):
@@ -140,7 +137,7 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
     left_s = demand.ttft_left_s
     chosen = _least_loaded(low, demand)
     if first_token_s(chosen, demand) > left_s and not _some_wait_too_long(low, demand):
-        fewest = chosen.num_outstanding  # all with that few would be late
+        fewest = chosen.num_outstanding  # instances with this few would all be late
         in_time = [
             view
             for view in low
@@ -154,7 +151,7 @@ def unified_route(candidates: Sequence[InstanceView], demand: Demand) -> Choice:
 
 
 def _least_loaded(views: Sequence[InstanceView], demand: Demand) -> InstanceView:
-    """Return the instance with the fewest requests; among equals, the soonest first token."""
+    """Return the instance with the fewest requests, then the earliest first token."""
     loads = [view.num_outstanding for view in views]
     fewest = min(loads)
     least = [view for view, load in zip(views, loads, strict=True) if load == fewest]

@@ -1,4 +1,4 @@
-"""Running sequences: they hold KV blocks, and are paused or preempted when blocks run out."""
+"""Running sequences, which hold KV blocks and are paused or preempted when blocks run out."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ from macroserve.core.scheduler.sequence import Sequence, State
 class Running:
     """Running sequences by state and id, in order of entry.
 
-    pause_when_full: a sequence that finds no block for its next token keeps its KV and waits
-        (EconoServe, section 3.2: offload-free preemption). Otherwise the latest arrival gives up
+    pause_when_full: whether a sequence without a block for its next token keeps its KV and waits
+        (EconoServe, section 3.2: offload-free preemption); otherwise the latest arrival gives up
         its KV and is recomputed later (vLLM).
-    policy_preempts: the batching policy chooses who gives up its KV (Apt-Serve, section 5).
-    queue_responses: a sequence pauses after its prefill until it is resumed with memory for its
-        response, and again if it outruns that memory.
-    num_drafts: drafted tokens that a decode verifies, as the engine is configured.
+    policy_preempts: whether the batching policy chooses who gives up its KV (Apt-Serve, section 5).
+    queue_responses: whether a sequence pauses after its prefill until it is resumed with memory for
+        its response, and again if it outgrows that memory.
+    num_drafts: configured drafted tokens per decode.
     """
 
     def __init__(
@@ -40,19 +40,16 @@ class Running:
         self.paused: dict[str, Sequence] = {}
         self.ending: dict[str, Sequence] = {}
         self.adapters: Counter[str | None] = Counter()
-        """Number of sequences of each adapter; None for the model alone."""
+        """Number of sequences per adapter; None stands for the base model."""
         self._pause_when_full = pause_when_full
         self._policy_preempts = policy_preempts
         self._queue_responses = queue_responses
         self._prefilled: dict[str, Sequence] = {}
-        """Sequences whose prompt is computed and that still hold the blocks needed only for it."""
+        """Sequences that still hold blocks needed only during their finished prefill."""
 
     @classmethod
     def of(cls, config: InstanceConfig, cache: EngineCache | None) -> Self:
-        """Return an empty collection for an instance.
-
-        cache: the engine's record of its blocks, if it has one.
-        """
+        """Return an empty collection for an instance."""
         strategy, groups = config.strategy, config.block_groups
         blocks = BlockLedger(
             config.num_blocks,
@@ -94,15 +91,15 @@ class Running:
         cache: CacheKind = CacheKind.KV,
         num_shared: int = 0,
     ) -> None:
-        """Begin a sequence's prefill with blocks of which others hold ``num_shared``."""
+        """Begin a sequence's prefill with ``num_blocks``, of which others hold ``num_shared``."""
         seq.move(State.PREFILLING)
         seq.cache = cache
         self._enter(seq, num_blocks, num_shared)
         self.prefilling[seq.request_id] = seq
 
     def prefill(self, prefilled: Mapping[str, int], cached: Mapping[str, int]) -> list[Sequence]:
-        """Count prompt tokens, by request id, that were computed or found in the prefix cache;
-        return the sequences whose prefill is complete."""
+        """Count prompt tokens computed or found in the prefix cache, by request id; return the
+        sequences whose prefill is complete."""
         for request_id, num_tokens in cached.items():
             if seq := self.prefilling.get(request_id):
                 seq.count_cached(num_tokens)
@@ -115,8 +112,7 @@ class Running:
         return complete
 
     def load(self, seq: Sequence) -> None:
-        """Hold a sequence until the engine has loaded blocks of its prompt. The engine writes to
-        these blocks, so the sequence keeps them until then."""
+        """Hold a sequence, with the blocks that the engine writes to, until they are loaded."""
         seq.move(State.LOADING)
         self.loading[seq.request_id] = self.prefilling.pop(seq.request_id)
 
@@ -126,7 +122,7 @@ class Running:
         self.prefilling[seq.request_id] = self.loading.pop(seq.request_id)
 
     def start_decoding(self, seq: Sequence) -> None:
-        """End a sequence's prefill: it decodes, or waits to be resumed where responses queue."""
+        """End a sequence's prefill: it decodes, or waits to be resumed if responses queue."""
         seq.num_computed = seq.num_prompt
         del self.prefilling[seq.request_id]
         if self.blocks.is_grouped:
@@ -139,10 +135,8 @@ class Running:
             self.decoding.add(seq)
 
     def resume(self, seq: Sequence, num_blocks: int, lender: Sequence | None = None) -> None:
-        """Let a paused response decode, with ``num_blocks`` more blocks.
-
-        A lender's blocks go back when the borrower ends, or when the lender needs them.
-        """
+        """Let a paused response decode with ``num_blocks`` more blocks; a lender's are returned
+        when the borrower ends or the lender needs them."""
         if lender:
             self.blocks.transfer(lender.request_id, seq.request_id, num_blocks)
             seq.lender, seq.num_borrowed = lender, num_blocks
@@ -185,18 +179,17 @@ class Running:
     def make_room(self, chosen: Many[Sequence] | None = None) -> list[Sequence]:
         """Give each decoding sequence a slot for its next token; return the preempted sequences.
 
-        chosen: sequences that the policy preempts, before any other. None if the policy has not
-            chosen yet: then, if the choice is its own, sequences without a slot stay in
-            ``decoding.short``.
+        chosen: sequences that the policy preempts first. None: a policy with ``policy_preempts``
+            chooses later; sequences without a slot stay in ``decoding.short``.
 
         Paused sequences come first, unless they wait to be resumed, then the order of ``decoding``.
-        Afterwards some sequence can run unless there is none: the earliest arrival is preempted
-        last, and alone it fits. The blocks left over are fewer than the first preempted sequence
-        needs to come back, so that none does in the same iteration.
+        Afterwards some sequence, if any, can run: the earliest arrival is preempted last, and alone
+        it fits. Fewer blocks are left than the first preempted sequence needs, so that none begins
+        again in the same iteration.
 
-        A borrower that is late goes first (EconoServe, section 3.2). The paper copies its KV to the
-        host; here it begins again like any other, by loading its blocks from the engine's host
-        memory (``EngineCache.find``): vLLM's connector keeps the prompt's full blocks there.
+        A late borrower is preempted first (EconoServe, section 3.2). The paper copies its KV to the
+        host; here it begins again by loading its prompt's full blocks, which vLLM's connector keeps
+        in host memory (``EngineCache.find``).
         """
         self.blocks.read_again()
         for seq in tuple(self._prefilled.values()):
@@ -233,8 +226,8 @@ class Running:
         )
 
     def missing(self, seq: Sequence, num_tokens: int) -> int:
-        """Return the blocks that a sequence needs for ``num_tokens`` beyond its own; not above 0 if
-        it has enough."""
+        """Return the additional blocks that a sequence needs for ``num_tokens``; at most 0 if it
+        has enough."""
         blocks = self.blocks
         if seq.cache is CacheKind.HIDDEN:
             needed = blocks.hidden_blocks(blocks.blocks_for(num_tokens))
@@ -242,8 +235,8 @@ class Running:
         return blocks.missing(seq.request_id, num_tokens)
 
     def _extend(self, seq: Sequence) -> bool:
-        """Give a sequence the slots for its next token and let it continue, if enough blocks are
-        free; return whether they are."""
+        """Give a sequence slots for its next token and let it continue; return False if too few
+        blocks are free."""
         missing = self.missing(seq, seq.num_tokens + 1)
         if missing > self.blocks.free:
             return False
@@ -267,7 +260,7 @@ class Running:
         self._resize(seq)
 
     def _resize(self, seq: Sequence) -> None:
-        """Set a sequence's slots to the number that its blocks hold."""
+        """Set a sequence's slots to the capacity of its blocks."""
         num_slots = self.blocks.room(seq.request_id, seq.cache)
         if seq.state is State.DECODING:
             self.decoding.resize(seq, num_slots)
@@ -275,7 +268,7 @@ class Running:
             seq.num_slots = num_slots
 
     def _settle_loans(self, seq: Sequence) -> None:
-        """Return what a leaving sequence borrowed, and pass its borrowers on to its lender."""
+        """Return the blocks that a leaving sequence borrowed; its borrowers get its lender."""
         lender = seq.lender
         for borrower in seq.borrowers:
             borrower.lender = lender

@@ -2,15 +2,15 @@
 
     batch = scheduler.schedule(now)         # decide the next batch
     result = executor.run(batch)            # vLLM, the emulated executor or the simulator
-    scheduler.update(batch, result, now)    # take in the result
+    scheduler.update(batch, result, now)    # apply the result
 
 An engine that starts a batch before the previous one has ended reports each batch twice:
 
     scheduler.promise(batch, taken)         # the part that it started, at once
     scheduler.settle(finished, more, now)   # the difference to that part, at the end
 
-Then a batch is decided for the moment when those in flight are expected to end, as if they had. The
-scheduler is a plain synchronous object: requests may come and go between any two calls.
+The next batch is then decided as if those in flight had ended as expected. The scheduler is a plain
+synchronous object: requests may come and go between any two calls.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class InstanceScheduler:
 
     Other modules read its parts; only its methods change them.
 
-    latency: predicts batches, and learns from every batch that ran as planned.
+    latency: learns from every batch that runs as planned.
     cache: the engine's record of its blocks, if it has one.
     """
 
@@ -85,7 +85,7 @@ class InstanceScheduler:
     def add_request(self, request: Request, now: float) -> Refusal | None:
         """Add a request to the queue; return the reason if this instance could never run it.
 
-        ``max_new_tokens`` counts from here, without the tokens streamed by an earlier instance.
+        ``max_new_tokens`` excludes tokens streamed by an earlier instance.
         """
         blocks = self.running.blocks
         if request.request_id in self.sequences:
@@ -110,7 +110,7 @@ class InstanceScheduler:
         return None
 
     def finish(self, request_id: str) -> None:
-        """End a request that ended elsewhere or whose client left; unknown ids are ignored."""
+        """End a request that ended elsewhere or whose client left; ignore unknown ids."""
         if seq := self.sequences.get(request_id):
             self._end(seq)
 
@@ -119,13 +119,13 @@ class InstanceScheduler:
         self._repeated.end()
 
     def let_offload(self, allowed: bool) -> None:
-        """Set whether the cell has an HP instance that takes offloaded requests."""
+        """Set whether the cell has an HP instance for offloaded requests."""
         self._may_offload = allowed
         self._repeated.end()
 
     def drain(self, draining: bool = True) -> None:
-        """Start or stop draining: from the next batch on, requests that have not started are handed
-        back; the others end here."""
+        """Start or stop draining: the next batch hands back requests that have not started, the
+        others end here."""
         self._draining = draining
         self._repeated.end()
 
@@ -140,7 +140,7 @@ class InstanceScheduler:
     # -- one iteration
 
     def schedule(self, now: float) -> Batch:
-        """Decide the next batch. Preemptions and hand-backs are valid for an idle batch as well."""
+        """Decide the next batch. An idle batch may also have preemptions and hand-backs."""
         decided_s, now = now, max(now, self.in_flight.ends_s)
         if again := self._repeated.again(self.running, self.latency):
             self._costs.renew(self.waiting)
@@ -188,10 +188,9 @@ class InstanceScheduler:
         return batch
 
     def promise(self, batch: Batch, taken: BatchResult) -> None:
-        """Count the part of ``batch``, the last one decided, that the engine has started, as if it
-        had ended.
+        """Count the part of the last batch that the engine has started as if it had ended.
 
-        taken: prompt tokens that it computes, and tokens that come out unless a request ends first.
+        taken: prompt tokens that it computes, and tokens that it emits unless a request ends first.
         """
         assert self._planned and self._planned[0] is batch, "the last batch decided"
         _, work, decided_s, work_of = self._planned
@@ -202,10 +201,10 @@ class InstanceScheduler:
         flight.num_added = self.running.decoding.num_added
 
     def settle(self, finished: Iterable[str], more: Mapping[str, int], now: float) -> None:
-        """Take in the result of the oldest batch in flight.
+        """Apply the result of the oldest batch in flight.
 
-        finished: ids of the requests that ended with it, in the order of processing.
-        more: tokens beyond the promised ones, by request id; negative where fewer came out.
+        finished: ids of the requests that ended with it, in order of processing.
+        more: tokens in excess of the promised ones, by request id; negative if there were fewer.
         """
         flight = self.in_flight.end(now)
         self._tally.iterations += 1
@@ -221,7 +220,7 @@ class InstanceScheduler:
         self._finish(finished, now)
 
     def update(self, batch: Batch, result: BatchResult, now: float) -> None:
-        """Take in the executor's result of ``batch``, which may contain less than was planned."""
+        """Apply the executor's result of ``batch``, which may contain less than planned."""
         self._tally.iterations += 1
         if self._planned and self._planned[0] is batch:
             self._take_time(batch, self._planned[1], result, result.elapsed_s)
@@ -230,7 +229,7 @@ class InstanceScheduler:
         self._finish(result.finished, now)
 
     def status(self, now: float) -> InstanceStatus:
-        """Return a report for the cell scheduler, with the ids taken in since the last one."""
+        """Return a report for the cell scheduler, with the ids admitted since the last one."""
         return snapshot(
             now,
             self.config,
@@ -247,8 +246,7 @@ class InstanceScheduler:
     # -- parts of an iteration
 
     def _give_up(self, now: float) -> list[HandedBack]:
-        """Hand back waiting requests: all while draining, else late ones where these are
-        dropped."""
+        """Hand back waiting requests: all while draining, else late ones if these are dropped."""
         if self._draining:
             leaving = [seq for seq in self.waiting if not seq.started]
             return self._hand_back(leaving, HandBackReason.DRAIN)
@@ -277,7 +275,7 @@ class InstanceScheduler:
             credit_late_requests(inputs, plan.picks)
 
     def _enter(self, batch: Batch, inputs: IterationInputs, plan: Plan) -> None:
-        """Update the phase and, while prompts wait for time and not for memory or a seat, the
+        """Update the phase and, while prompts wait for time rather than memory or a seat, the
         prefills' share of time."""
         self._phase.enter(batch.kind, self.waiting.prefill_s, inputs.now)
         if self.waiting and batch.predicted_s and (plan.picks or plan.slack_exhausted):
@@ -293,7 +291,7 @@ class InstanceScheduler:
             self._prefill_pace.observe(sum(result.prefilled.values()), elapsed_s)
 
     def _progress(self, batch: Batch, result: BatchResult, now: float) -> list[Sequence]:
-        """Count the tokens of a batch; return the sequences with their first token."""
+        """Count the tokens of a batch; return the sequences that emit their first token."""
         self.running.blocks.read_again()
         self._repeated.observe(result)
         if batch.decodes:
@@ -314,7 +312,7 @@ class InstanceScheduler:
         return first
 
     def _advance(self, batch: Batch, result: BatchResult, now: float) -> None:
-        """Give the batch's decodes their tokens, except those that the result names."""
+        """Count the tokens of the batch's decodes, except those listed in ``result.emitted``."""
         decoding = self.running.decoding
         excluded = [request_id for request_id in result.emitted if request_id in decoding]
         if not decoding.are_all(batch.decodes):
@@ -324,7 +322,6 @@ class InstanceScheduler:
             self._outgrow(seq)
 
     def _emit(self, seq: Sequence, num_tokens: int, now: float) -> None:
-        """Count tokens of one sequence."""
         decoding = self.running.decoding
         if seq.state is State.PREFILLING and num_tokens:
             self.running.start_decoding(seq)  # the first token shows that the prefill is complete
@@ -336,7 +333,7 @@ class InstanceScheduler:
             self._outgrow(seq)
 
     def _correct_times(self, flight: Flight, now: float) -> None:
-        """Correct the times of tokens that were promised by a batch that ended ``now``."""
+        """Correct the times of tokens promised by a batch that ended ``now``."""
         decoding = self.running.decoding
         if flight.taken.decoded:
             decoding.correct_step(flight.expected_gap_s, flight.gap_s, flight.num_added)
@@ -348,12 +345,12 @@ class InstanceScheduler:
                 seq.correct_first_token(now)
 
     def _correct_tokens(self, seq: Sequence, num_tokens: int) -> None:
-        """Count the tokens of one sequence beyond the promised ones; negative if fewer came."""
+        """Count a sequence's tokens in excess of the promised ones; negative if fewer came."""
         if seq.state is State.DECODING:
             if self.running.decoding.change(seq, seq.correct_tokens, num_tokens):
                 self._outgrow(seq)
         elif seq.state is State.WAITING:
-            # It lost its cache while the tokens were in flight: they have to be recomputed.
+            # It lost its cache while the tokens were in flight: they must be recomputed.
             self.waiting.remove(seq)
             seq.correct_tokens(num_tokens)
             seq.forget_cache()
@@ -365,8 +362,8 @@ class InstanceScheduler:
                 self.running.complete(seq)
 
     def _outgrow(self, seq: Sequence) -> None:
-        """Predict a longer response for a sequence that reached its expected length, or complete it
-        at its limit."""
+        """Predict a longer response for a sequence at its expected length, or complete it at its
+        limit."""
         self._repeated.end()
         if seq.num_tokens >= seq.most_tokens:
             if seq.state is State.DECODING:

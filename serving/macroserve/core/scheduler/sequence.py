@@ -10,15 +10,15 @@ from macroserve.core.scheduler.config import OVERDUE_TTFTS
 
 class State(Enum):
     WAITING = "waiting"
-    """It holds no KV: it is new, or preempted and to be recomputed."""
+    """Without KV: new, or preempted and to be recomputed."""
     PREFILLING = "prefilling"
     LOADING = "loading"
-    """The engine loads cache blocks of the prompt, and then continues its prefill."""
+    """Waiting for cache blocks that the engine loads before it continues the prefill."""
     DECODING = "decoding"
     PAUSED = "paused"
-    """It outran its KV reservation while no block was free, or waits for one; it keeps its KV."""
+    """Waiting with its KV for a reservation or a free block."""
     ENDING = "ending"
-    """Its response reaches the maximum length once the batches in flight end."""
+    """At the maximum length once the batches in flight end."""
     FINISHED = "finished"
 
 
@@ -91,70 +91,67 @@ class Sequence:
         self.deadline_s = request.deadline_s
         self.tpot_s = request.slo.tpot_s
         self.ordinal = ordinal
-        """Unique position in the order in which this instance took its requests."""
+        """Unique position in order of acceptance by this instance."""
         self.state = State.WAITING
         self.started = False
-        """Whether its prefill was ever begun here."""
+        """Whether its prefill has ever begun here."""
 
         self.num_prompt = request.num_prompt_tokens
-        """Tokens to compute before the next one comes out: the prompt and, once preempted, the
-        tokens emitted since."""
+        """Tokens to compute before the next one is emitted: the prompt and, after a preemption, the
+        tokens emitted before."""
         self.num_computed = 0
-        """How many of them are computed, here or before."""
         self.num_cached = 0
-        """Those that the prefix cache had when the request began or, while it waits, at the last
-        look."""
+        """Tokens in the prefix cache when it began or, while it waits, at the last look-up."""
         self.num_tokens = request.num_prompt_tokens
-        """Prompt and emitted tokens, at most ``most_tokens`` in the end."""
+        """Prompt and emitted tokens, up to ``most_tokens``."""
         self.most_tokens = request.num_prompt_tokens + request.max_new_tokens
         self.num_emitted = 0
         self.predicted_tokens = predicted_tokens
-        """Expected length of the response from here, emitted tokens included."""
+        """Expected length of the response on this instance, including emitted tokens."""
         self.sure_tokens = sure_tokens
-        """Tokens of the response from here that it is nearly sure to get."""
+        """Length that the response on this instance is nearly sure to reach."""
 
         self.memory_s = memory_s
-        """Time that others lose by the memory of its response, seconds."""
+        """Time that the memory of its response costs others, seconds."""
         self.cost(prefill_s, service_s)
 
         self.first_token_s = 0.0
         self.tpot_budget_until_s = 0.0
         """Time until which the emitted tokens keep the TPOT target. Minus now, this is the saved
-        TPOT of EcoServe's Algorithm 2 with L-1 for L, as the first token costs no TPOT."""
+        TPOT of EcoServe's Algorithm 2, with L-1 for L as the first token costs no TPOT."""
         self.pending_since_s = request.arrival_s
-        """Start of its reader's wait for the first token, then for the next."""
+        """Start of its reader's wait for the next token."""
         self.patience_s = (
             request.slo.patience_s if self.is_streaming else self.deadline_s - self.arrival_s
         )
-        """Longest such wait within the targets, seconds; -inf once the first token was late."""
+        """Longest such wait within the targets, seconds; -inf after a late first token."""
         self.num_slow = 0
-        """Tokens with a longer gap to the one before than the target allows."""
+        """Tokens whose gap to the previous one exceeds the target."""
 
         self.cache = CacheKind.KV
         """Form in which its tokens are cached while it runs."""
         self.num_slots = 0
-        """Tokens that its KV blocks have room for."""
+        """Capacity of its KV blocks, tokens."""
         self.lender: Sequence | None = None
         """Sequence that lends it blocks."""
         self.num_borrowed = 0
         self.borrowers: list[Sequence] = []
-        """Sequences that have blocks of this one."""
+        """Sequences to which it lends blocks."""
 
     def cost(self, prefill_s: float, service_s: float, load_s: float = 0.0) -> None:
         """Set the times of its prefill.
 
-        prefill_s: predicted time of its prefill as part of a full batch, seconds.
-        service_s: time of its prefill in batches that also have decodes, seconds.
-        load_s: time to load its blocks before that, during which others run, seconds.
+        prefill_s: predicted time as part of a full batch, seconds.
+        service_s: time in batches with decodes, seconds.
+        load_s: time to load its blocks beforehand, during which others run, seconds.
         """
         self.prefill_s = prefill_s
         self.service_s = service_s + load_s
-        # Time that the requests behind it lose by it. The ordinal adds a trifle, so that triage
-        # sees no equal costs.
+        # Time that it costs the requests behind it; the ordinal makes costs unique for triage.
         self.cost_s = max(service_s, self.memory_s) * (1 + 1e-12 * self.ordinal)
 
     def count_cached(self, num_tokens: int) -> None:
-        """Count the tokens in the prefix cache as computed, before any other is."""
+        """Count the tokens in the prefix cache as computed, before any others."""
         self.num_cached = self.num_computed = num_tokens
 
     @property
@@ -163,17 +160,17 @@ class Sequence:
 
     @property
     def share_left(self) -> float:
-        """Return the share of its prefill that is left."""
+        """Return the remaining share of its prefill."""
         return self.num_to_prefill / (self.num_prompt - self.num_cached)
 
     @property
     def cost_left_s(self) -> float:
-        """Return the share of its cost that belongs to tokens still to be prefilled, seconds."""
+        """Return the cost of the tokens still to be prefilled, seconds."""
         return self.cost_s * self.share_left
 
     @property
     def start_by_s(self) -> float:
-        """Return when its prefill has to begin or continue to meet its deadline."""
+        """Return when its prefill must begin or continue to meet its deadline."""
         return self.deadline_s - self.service_s * self.share_left
 
     @property
@@ -215,13 +212,13 @@ class Sequence:
         self.pending_since_s = now
 
     def correct_tokens(self, num_tokens: int) -> None:
-        """Count more tokens as of the last time; negative if fewer came than were counted."""
+        """Count more tokens as of the last time; negative if too many had been counted."""
         self.num_emitted += num_tokens
         self.num_tokens += num_tokens
         self.tpot_budget_until_s += num_tokens * self.tpot_s
 
     def correct_first_token(self, now: float) -> None:
-        """Set the time of a first token that was counted before it came to ``now``."""
+        """Set the time of a first token that was counted in advance to ``now``."""
         self.tpot_budget_until_s += now - self.first_token_s
         if self.num_emitted == 1:
             self.pending_since_s = now
@@ -229,15 +226,15 @@ class Sequence:
         self.patience_s = self.request.slo.patience_s if now <= self.deadline_s else -inf
 
     def forget_cache(self) -> None:
-        """Drop its KV: everything up to the last token has to be recomputed."""
+        """Drop its KV: everything up to the last token must be recomputed."""
         self.num_prompt = self.num_tokens
         self.num_computed = self.num_cached = 0
         self.num_slots = 0
         self.cache = CacheKind.KV
 
     def attained(self, end_s: float) -> bool:
-        """Return whether it met its targets, as seen by its reader, given that its last token came
-        at ``end_s``. A request continued from another instance had its first token there."""
+        """Return whether it met its targets as seen by its reader, with its last token at
+        ``end_s``. A request continued from another instance had its first token there."""
         if not self.num_emitted:
             return False
         is_continued = self.request.num_streamed_tokens > 0
