@@ -1,7 +1,7 @@
 """Estimates come late, and those of other instances are dropped."""
 
 from macroserve.core.scaling.autoscale import CapacityEstimate
-from macroserve.sim.autoscaling.estimates import EVERY_S, TAKES_S, Estimates
+from macroserve.sim.autoscaling.autoscaler import EVERY_S, TAKES_S, Estimates
 
 
 def estimate(num: int):

@@ -44,7 +44,7 @@ def test_model_shape_follows_its_published_configuration(config, shape):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (MISTRAL | {"mamba_d_state": 16}, "knows no models with recurrent layers"),
+        (MISTRAL | {"mamba_d_state": 16}, "does not support models with recurrent layers"),
         (MISTRAL | {"kv_lora_rank": 512}, "lacks qk_rope_head_dim and qk_nope_head_dim"),
         ({"hidden_size": 4096}, "lacks num_attention_heads or n_head"),
         (MISTRAL | {"num_hidden_layers": "32"}, r"got `str` - at `\$\.num_hidden_layers"),

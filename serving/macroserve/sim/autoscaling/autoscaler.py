@@ -3,7 +3,8 @@ plan; only the ratio of the pools is fixed.
 """
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from macroserve.core.routing.queue_wait import is_late
 from macroserve.core.scaling.autoscale import (
@@ -26,7 +27,6 @@ from macroserve.core.scaling.signals import (
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.status import Ended
 from macroserve.sim.autoscaling.alerts import EVALUATION_S, MINUTE_S, Alerts, Ending
-from macroserve.sim.autoscaling.estimates import Estimates
 from macroserve.sim.autoscaling.fleet import AutoscaledFleet
 from macroserve.sim.autoscaling.goals import Goals
 from macroserve.sim.autoscaling.timeline import ExplainedChange, Moment, Timeline
@@ -36,6 +36,47 @@ from macroserve.sim.device import SimRequest
 from macroserve.sim.fleet_control import FleetControl
 from macroserve.sim.instance import FixedLatencyModel
 from macroserve.sim.results import RunResult, SloRule
+
+TAKES_S = 3.0
+"""Duration of the operator's simulation of a load, seconds; see ``capacity.need``."""
+
+EVERY_S = 15.0
+"""Time from an estimate to the start of the next, seconds, as in the operator while its simulations
+take less than a quarter of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    found: CapacityEstimate
+    known_from_s: float
+
+
+class Estimates:
+    """Successive estimates, each valid until the next one is known."""
+
+    def __init__(self) -> None:
+        self._present: CapacityEstimate | None = None
+        self._coming: _Estimate | None = None
+        self._next_s = 0.0
+
+    def latest(
+        self, estimate: Callable[[], CapacityEstimate], now: float
+    ) -> CapacityEstimate | None:
+        """Return the last known estimate, if any, and start another when due.
+
+        estimate: returns an estimate of the present load.
+        """
+        if self._coming and self._coming.known_from_s <= now:
+            self._present, self._next_s = self._coming.found, now + EVERY_S
+            self._coming = None
+        if self._coming is None and now >= self._next_s:
+            self._coming = _Estimate(estimate(), now + TAKES_S)
+        return self._present
+
+    def forget(self) -> None:
+        """Drop the last estimate and a started one, which assume another number of instances."""
+        self._present = self._coming = None
+        self._next_s = 0.0
 
 
 class SimulatedAutoscaler(FleetControl):

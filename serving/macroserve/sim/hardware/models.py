@@ -1,11 +1,12 @@
 """Shapes of the papers' models and of others, by their published configurations."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from macroserve.core.model_config import experts_of, latent_of, window_of
 from macroserve.core.shapes import Experts, LatentKv, ModelShape, Window
-from macroserve.sim.hardware.config_fields import check_fields
 
 OPT_VOCABULARY, LLAMA_VOCABULARY = 50272, 32000
 
@@ -77,11 +78,11 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
 
     Raises ValueError for a model with recurrent layers and for missing or invalid sizes.
     """
-    check_fields(config)
+    _check_fields(config)
     config = config.get("text_config") or config
-    check_fields(config)
+    _check_fields(config)
     if any(config.get(key) for key in RECURRENT):
-        raise ValueError("the simulator knows no models with recurrent layers")
+        raise ValueError("the simulator does not support models with recurrent layers")
 
     def size(*names: str) -> int:
         for name in names:
@@ -108,3 +109,54 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         latent=latent,
         window=window_of(config),
     )
+
+
+_Size = Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None
+
+
+class _ConfigFields(msgspec.Struct):
+    """Fields of ``config.json`` that determine the shape, for all model families."""
+
+    hidden_size: _Size = None
+    n_embd: _Size = None
+    num_attention_heads: _Size = None
+    n_head: _Size = None
+    num_key_value_heads: _Size = None
+    head_dim: _Size = None
+    num_hidden_layers: _Size = None
+    n_layer: _Size = None
+    intermediate_size: _Size = None
+    ffn_dim: _Size = None
+    n_inner: _Size = None
+    vocab_size: _Size = None
+    n_routed_experts: _Count = None
+    num_local_experts: _Count = None
+    num_experts: _Count = None
+    num_experts_per_tok: _Count = None
+    experts_per_token: _Count = None
+    top_k_experts: _Count = None
+    moe_intermediate_size: _Count = None
+    n_shared_experts: _Count = None
+    shared_expert_intermediate_size: _Count = None
+    first_k_dense_replace: _Count = None
+    mlp_only_layers: list[int] | None = None
+    kv_lora_rank: _Count = None
+    q_lora_rank: _Count = None
+    qk_rope_head_dim: _Count = None
+    qk_nope_head_dim: _Count = None
+    v_head_dim: _Count = None
+    sliding_window: _Count = None
+    use_sliding_window: bool | None = None
+    sliding_window_pattern: _Count | str = None
+    layer_types: list[str] | None = None
+    model_type: str | None = None
+    architectures: list[str] | None = None
+
+
+def _check_fields(config: Mapping[str, Any]) -> None:
+    """Raise ValueError if a field has a value of the wrong type."""
+    try:
+        msgspec.convert(config, _ConfigFields)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the model's configuration cannot be read: {error}") from None
