@@ -1,6 +1,6 @@
 from math import inf
 
-from macroserve.sim.events import EventQueue
+from macroserve.sim.simulation import EventQueue
 
 
 def test_event_queue_pops_by_time_and_equal_times_in_order_of_insertion():

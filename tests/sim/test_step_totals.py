@@ -7,9 +7,8 @@ from macroserve.core.batch import Batch, BatchKind, Prefill
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim.device import SimRequest
 from macroserve.sim.instance import StepOutcome
-from macroserve.sim.results import AT_END, RunResult
+from macroserve.sim.results import AT_END, RunResult, StepTotals
 from macroserve.sim.simulation_trace import SimulationTrace
-from macroserve.sim.step_totals import StepTotals
 from macroserve.workload.arrivals import Arrival
 
 MIXED = Batch(BatchKind.MIXED, (Prefill("a", 100), Prefill("b", 20)), ("c", "d"), ("e",))

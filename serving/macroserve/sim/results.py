@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from statistics import mean
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
 from macroserve.sim.device import SimRequest
-from macroserve.sim.step_totals import StepTotals
+from macroserve.sim.instance import StepOutcome
 
 QUARTERS = 4
 
@@ -39,6 +39,29 @@ class RequestResult(NamedTuple):
     def normalized_s(self) -> float:
         """Return ``completion_s`` divided by the number of tokens."""
         return self.completion_s / self.num_output_tokens
+
+
+class StepTotals(NamedTuple):
+    """Sums over steps of one instance."""
+
+    num: int = 0
+    """Number of steps."""
+    num_tokens: int = 0
+    """Prompt tokens and decodes of all steps."""
+    num_preempted: int = 0
+    num_without_end: int = 0
+    """Steps in which no response ended."""
+
+    def plus(self, outcome: StepOutcome) -> Self:
+        """Return the totals with the steps of one more batch, of which only the last may end
+        responses."""
+        batch, num = outcome.batch, outcome.num_steps
+        return type(self)(
+            self.num + num,
+            self.num_tokens + num * batch.num_tokens,
+            self.num_preempted + len(batch.preempted),
+            self.num_without_end + num - bool(outcome.finished),
+        )
 
 
 @dataclass(frozen=True, slots=True)

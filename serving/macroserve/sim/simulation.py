@@ -1,12 +1,13 @@
 """The event loop: requests arrive and batches end in virtual time."""
 
+import heapq
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
 from statistics import fmean
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import DEFAULT_CLASS, Request
@@ -15,16 +16,37 @@ from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.sim.cache_bound import CacheBound
 from macroserve.sim.device import SimRequest
-from macroserve.sim.events import EventQueue
 from macroserve.sim.fleet_control import FleetControl
 from macroserve.sim.instance import ActiveBatch, InstanceSpec, SimulatedInstance, StepOutcome
 from macroserve.sim.prefixes import prefix_keys
 from macroserve.sim.result_collector import ResultCollector
-from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StopRule, as_client
+from macroserve.sim.results import WHEN_DECIDED, RunResult, SloRule, StepTotals, StopRule, as_client
 from macroserve.sim.router import CellRouter, Router, cell_instances
 from macroserve.sim.simulation_trace import SimulationTrace
-from macroserve.sim.step_totals import StepTotals
 from macroserve.workload.arrivals import Arrival
+
+EventT = TypeVar("EventT")
+
+
+class EventQueue(Generic[EventT]):
+    """Events sorted by time, then by order of insertion."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, EventT]] = []
+        self._num_put = 0
+
+    @property
+    def next_s(self) -> float:
+        """Return the time of the next event, infinite if there is none."""
+        return self._heap[0][0] if self._heap else inf
+
+    def put(self, at_s: float, event: EventT) -> None:
+        heapq.heappush(self._heap, (at_s, self._num_put, event))
+        self._num_put += 1
+
+    def pop(self) -> tuple[float, EventT]:
+        at_s, _, event = heapq.heappop(self._heap)
+        return at_s, event
 
 
 class ArrivalDue(NamedTuple):
