@@ -1,4 +1,4 @@
-"""Without the operator, its deployments keep serving and can be deleted."""
+"""The operator's deployments keep serving without it, and can be deleted."""
 
 from collections.abc import Iterator
 

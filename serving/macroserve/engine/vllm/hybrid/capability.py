@@ -1,4 +1,4 @@
-"""Whether a model and its engine, by vLLM's configuration, can keep hidden states."""
+"""Support of hidden states by a model and its engine, from vLLM's configuration."""
 
 from torch import nn
 from vllm.config import VllmConfig
