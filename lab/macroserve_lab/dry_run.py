@@ -1,6 +1,6 @@
-"""A dry run is a vLLM scheduler without a model: the tokens of its steps are made up.
+"""A vLLM scheduler without a model, with fake tokens.
 
-Of drafted tokens, the number accepted depends on a request's length alone.
+The number of accepted drafted tokens only depends on a request's length.
 """
 
 import gc
@@ -27,17 +27,16 @@ from macroserve.engine.vllm.options import engine_args, stock_args
 from macroserve.engine.vllm.scheduler import MacroserveScheduler
 
 NUM_BLOCKS = 100_000
-"""Cache blocks, so many that memory is never short."""
+"""Cache blocks, always enough."""
 TOKEN = 7
-"""The token that comes out of every step."""
+"""The token of every step."""
 
 
 class DryRun:
-    """The run schedules each step while the one before it is in flight, or those of the pipeline's
-    other stages.
+    """A run that schedules each step while the previous one, or those of the pipeline's other
+    stages, are in flight.
 
-    settings: settings of the engine whose scheduler this is.
-    scheduler: class of the scheduler, vLLM's own or ours.
+    scheduler: class of the scheduler, vLLM's or ours.
     """
 
     def __init__(self, settings: EngineSettings, scheduler: type[Scheduler]) -> None:
@@ -64,7 +63,7 @@ class DryRun:
     def add(self, num_prompt_tokens: int, max_new_tokens: int) -> None:
         params = SamplingParams(max_tokens=max_new_tokens, temperature=0, ignore_eos=True)
         number = next(self._ids)
-        prompt = [number] * num_prompt_tokens  # of which no other has a beginning
+        prompt = [number] * num_prompt_tokens  # without a shared prefix
         request = Request(f"{number}", prompt, params, None, block_hasher=self._hasher)
         self._scheduler.add_request(request)
 
@@ -88,7 +87,7 @@ class DryRun:
         return len(self._scheduler.waiting)
 
     def step(self) -> float:
-        """Schedule a step, and take in the one before it; return the CPU time of both, seconds."""
+        """Schedule a step and finish the previous one; return the CPU time of both, seconds."""
         began_s = process_time()
         output = self._scheduler.schedule()
         elapsed_s = process_time() - began_s
@@ -104,7 +103,7 @@ class DryRun:
         return elapsed_s
 
     def run_out(self) -> int:
-        """Take steps until all requests have ended; return their number."""
+        """Run steps until all requests have ended; return the number of steps."""
         num_steps = 0
         while self.num_unfinished:
             self.step()
@@ -126,6 +125,6 @@ class DryRun:
 
 
 def without_collections() -> None:
-    """Keep the garbage collector from what exists now, so that it disturbs no step."""
+    """Exclude existing objects from garbage collection, so that it disturbs no step."""
     gc.collect()
     gc.freeze()

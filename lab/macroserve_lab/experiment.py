@@ -1,4 +1,4 @@
-"""Serve a workload in a scenario: attainment at a rate, and goodput."""
+"""Experiments: a workload in a scenario, with attainment at a rate, and goodput."""
 
 from dataclasses import dataclass
 from random import Random
@@ -20,17 +20,17 @@ WARM_UP_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment serves a workload in a scenario, at any rate."""
+    """A workload in a scenario, at any rate."""
 
     scenario: Scenario
     workload: Workload
     variation: float = 1.0
     """Coefficient of variation of the gaps between arrivals; 1 is a Poisson process."""
     foresight: float | None = None
-    """Share of the requests whose output length is known beforehand, see
-    ``workload.arrivals.foreseen``; None: only the lengths of earlier requests tell."""
+    """Share of the requests with known output lengths (``workload.arrivals.foreseen``); None if
+    lengths are predicted from earlier requests."""
     shared: SharedPrefix | None = None
-    """Beginnings that prompts share, before the workload's."""
+    """Shared prefixes, before the workload's prompts."""
     classes: ClassMix = ONE_CLASS
     """SLO classes of the requests."""
 
@@ -50,7 +50,7 @@ class Experiment:
         )
 
     def arrivals(self, rate: float, duration_s: float, seed: int = 0) -> tuple[list[Arrival], int]:
-        """Return the arrivals of ``serve``, and how many of the first do not count."""
+        """Return the arrivals of ``serve``, and the number of the first ones that do not count."""
         random = Random(seed)
         lengths = self.workload.lengths(random)
         arrivals = bursty(rate, self.variation, WARM_UP_S + duration_s, lengths, random)

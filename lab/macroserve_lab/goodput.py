@@ -1,4 +1,4 @@
-"""Search for the highest rate at which enough requests meet their targets."""
+"""The search for the highest rate at which enough requests meet their targets."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ GROWTH = 1.3
 """Factor from one rate to the next, on the way up."""
 
 PATIENCE = 5
-"""Rates in a row that have to fail, as attainment need not fall steadily. EcoServe pays for
-prefills with the mean of the time that its decodes have saved, and where only few requests decode,
-short responses miss a TPOT that they would meet among many."""
+"""Successive rates that must fail, as attainment is not monotonic: EcoServe pays for prefills with
+the mean saved time of decodes, so that with few decodes short responses miss a TPOT that they meet
+among many."""
 
 PRECISION = 0.03
 """Relative tolerance; about as much as two seeds differ."""
@@ -17,13 +17,10 @@ PRECISION = 0.03
 def goodput(
     attains: Callable[[float], bool], lowest: float, highest: float, patience: int = PATIENCE
 ) -> float:
-    """Return the highest rate, requests per second, at which ``attains`` holds; 0 where the search
-    finds no rate.
+    """Return the highest rate from ``lowest`` to ``highest``, requests per second, at which
+    ``attains`` holds; 0 without one.
 
-    attains: whether the attainment at a rate reaches its level.
     patience: number of successive failing rates after which the search ends.
-    lowest: lowest rate that is tried.
-    highest: highest rate that is tried.
     """
     held, rate, num_failed = 0.0, lowest, 0
     while rate <= highest and num_failed < patience:

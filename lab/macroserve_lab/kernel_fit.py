@@ -23,10 +23,10 @@ from macroserve.sim.hardware.kernels import (
 )
 
 HELD_OUT = 0.3
-"""Share of the rows that tell how good a fit is and take no part in it."""
+"""Share of the rows that are only used to evaluate the fit."""
 
 SOFT_ERROR = 0.1
-"""Relative errors above this count less than their square: some rows are outliers."""
+"""Relative error above which errors count less than their square, for outliers."""
 
 TABLES: dict[str, Device] = {"a100_sxm": A100_80GB, "h100_sxm": H100}
 
@@ -36,7 +36,7 @@ Kernel = MatrixProduct | PromptAttention | DecodeAttention
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table holds the measurements of one kernel.
+    """Measurements of one kernel.
 
     rows: arguments of the kernel's ``seconds`` except the last.
     seconds: measured time of each row.
@@ -57,7 +57,7 @@ def products(folder: Path, device: str) -> Table:
 
 def prompts(folder: Path, device: str) -> Table:
     def arguments(r: dict[str, Any]) -> Row:
-        # A batch of prompts is one with as many more heads.
+        # A batch of prompts counts as more heads.
         heads, kv_heads = (
             r["batch_size"] * r[name] for name in ("num_heads", "num_key_value_heads")
         )

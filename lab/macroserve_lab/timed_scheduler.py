@@ -1,4 +1,4 @@
-"""A scheduler that tells how much of the processor's time it takes."""
+"""A scheduler that measures its CPU time."""
 
 from time import thread_time
 
@@ -10,9 +10,9 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 
 
 class TimedScheduler(InstanceScheduler):
-    """The timed scheduler decides as any other, and sums the time of its decisions.
+    """An instance scheduler that measures its CPU time.
 
-    elapsed_s: processor time of all calls so far, seconds.
+    elapsed_s: CPU time of all calls so far.
     """
 
     def __init__(self, config: InstanceConfig, latency: LatencyModel) -> None:

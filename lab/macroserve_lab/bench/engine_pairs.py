@@ -1,4 +1,4 @@
-"""Compare two engines that serve in turns: ours and stock vLLM's; hybrid cache on and off."""
+"""Compare two engines that serve alternately: ours and stock vLLM's; hybrid cache on and off."""
 
 import asyncio
 import json
@@ -47,11 +47,11 @@ Served = TypeVar("Served")
 
 
 class EnginePair(NamedTuple):
-    """Two engines of the same settings: ours, and one with vLLM's own scheduler.
+    """Two engines of the same settings: ours, and one with vLLM's scheduler.
 
-    Both run, and one of them serves at a time, so that a slow minute of the machine meets both. The
-    one that started first takes some percent longer for the same steps, whichever it is, so a
-    comparison takes pairs of both orders.
+    Both run and serve alternately, so that a slow minute of the machine affects both. The one that
+    started first takes some percent longer for the same steps, so a comparison takes pairs of both
+    orders.
     """
 
     ours: VllmEngine
@@ -60,7 +60,7 @@ class EnginePair(NamedTuple):
     async def rounds(
         self, count: int, serve: Callable[[AsyncLLM, int], Awaitable[Served]]
     ) -> list[tuple[Served, Served]]:
-        """Let both serve each round, in turns; return what ours gave and what the other one gave.
+        """Let both serve each round alternately; return our results and those of the other engine.
 
         serve: called with an engine and the number of the round.
         """
@@ -74,7 +74,7 @@ class EnginePair(NamedTuple):
 
 @asynccontextmanager
 async def engine_pair(settings: EngineSettings, *, ours_first: bool) -> AsyncIterator[EnginePair]:
-    """Start both engines, ours before the other one or after it."""
+    """Start both engines, ours first or second."""
     async with AsyncExitStack() as stack:
         if ours_first:
             ours = await stack.enter_async_context(started(settings))
@@ -87,7 +87,7 @@ async def engine_pair(settings: EngineSettings, *, ours_first: bool) -> AsyncIte
 
 @asynccontextmanager
 async def stock_engine(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
-    """Start the same engine with vLLM's own scheduler, and warm it up."""
+    """Start the same engine with vLLM's scheduler, and warm it up."""
     llm = AsyncLLM.from_engine_args(stock_args(settings))
     try:
         prompt = TokensPrompt(prompt_token_ids=prompt_tokens(Random("warm-up"), WARM_UP_TOKENS))
@@ -101,12 +101,11 @@ async def stock_engine(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
 # Prompts with common beginnings, both with prefix caches.
 
 SHARES = {"half": 0.5, "nine_tenths": 0.9}
-"""Share of each prompt that others have as well, by the name of the load."""
+"""Shared part of each prompt, by the name of the load."""
 NUM_GROUPS, PROMPTS_PER_GROUP = 4, 12
 PROMPT_TOKENS, NEW_TOKENS = 640, 16
 NUM_ALONE = 8
-"""Prompts of each load that each pair of engines serves alone, to compare the prediction of their
-prefill."""
+"""Prompts of each load that are served one at a time, to check the predicted prefill times."""
 
 Prompts = list[list[int]]
 
@@ -119,7 +118,7 @@ class SharedLoad:
     share: float
 
     def prompts(self, seed: str) -> Prompts:
-        """Return the prompts of all groups, shuffled. Those of other seeds begin otherwise."""
+        """Return the prompts of all groups, shuffled; other seeds have other prefixes."""
         random = Random(f"{self.name} {seed}")
         num_shared = int(self.share * PROMPT_TOKENS)
         prompts: Prompts = []
@@ -161,7 +160,7 @@ async def measure_prefixes(
 
 
 async def _serve_load(load: SharedLoad, names: count, llm: AsyncLLM, round_: int) -> float:
-    """Serve all prompts of a round at once; return the seconds that it took."""
+    """Serve all prompts of a round at once; return the seconds."""
     prompts = load.prompts(str(round_))
     began_s = perf_counter()
     async with asyncio.timeout(PATIENCE_S):
@@ -170,7 +169,7 @@ async def _serve_load(load: SharedLoad, names: count, llm: AsyncLLM, round_: int
 
 
 async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[float]:
-    """Return the relative errors of the predicted prefills of prompts that find their beginning."""
+    """Return the relative errors of the predicted prefills of prompts with a cached prefix."""
     errors: list[float] = []
     for prompt in prompts:
         latency = await learned(engine)
@@ -184,7 +183,7 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
 
 
 async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
-    """Return the seconds of a prompt's prefill, and its tokens that the prefix cache had."""
+    """Return the seconds of a prompt's prefill, and its cached tokens."""
     params = greedy(NEW_TOKENS, output_kind=RequestOutputKind.DELTA)
     prefill_s, num_cached = 0.0, 0
     async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
@@ -204,9 +203,9 @@ Tokens = list[list[int]]
 async def measure_adapters(
     settings: EngineSettings, num_rounds: int = NUM_ROUNDS
 ) -> dict[str, float]:
-    """Return the figures of requests for the model and its adapters in turn, all at once.
+    """Return the figures of concurrent requests for the model and its adapters.
 
-    engine.lora.tokens_equal: share of the responses that are those of stock vLLM.
+    engine.lora.tokens_equal: share of the responses that equal stock vLLM's.
     engine.lora.speedup_of_stock: requests per second, ours over stock vLLM's, in the median round;
         mean of both orders in which the engines start.
     """
@@ -248,7 +247,7 @@ def _adapters(folder: Path, model: Path) -> Iterator[tuple[str, str]]:
 async def _serve_adapters(
     adapters: dict[str, str], llm: AsyncLLM, round_: int
 ) -> tuple[float, Tokens]:
-    """Serve a round's prompts at once; return the seconds that it took, and the tokens."""
+    """Serve a round's prompts at once; return the seconds and the tokens."""
     random = Random(round_)
     loras = [LoRARequest(name, i, adapters[name]) for i, name in enumerate(adapters, start=1)]
     began_s = perf_counter()
@@ -276,7 +275,7 @@ BURST = [Arrival(0.0, 200, 60)] * 48
 """Concurrent requests: many more than fit the memory."""
 
 POOL_BYTES = 76 << 20
-"""Bytes of the cache: a hundred pages of the small OPT."""
+"""A hundred pages of the small OPT."""
 
 
 async def measure_hybrid(

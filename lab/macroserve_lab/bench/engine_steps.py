@@ -1,5 +1,5 @@
-"""Compare steps with those of vLLM's own scheduler: the CPU time of scheduling one, and their
-number with speculative decoding and in a pipeline."""
+"""Compare steps with those of vLLM's scheduler: their CPU time, and their number with speculative
+decoding and in a pipeline."""
 
 from dataclasses import replace
 from random import Random
@@ -33,7 +33,7 @@ def measure(
     AsyncScheduler and in ours, their ratio, and the share of ours that were scheduled ahead; the
     least share as ``engine.async.ahead``.
 
-    The two take turns, and the ratio is that of a round's medians, in the median round.
+    Both run alternately; the ratio is that of a round's medians, in the median round.
     """
     figures: dict[str, float] = {}
     for num_decoding, num_waiting in sizes:
@@ -52,8 +52,8 @@ def measure(
 
 
 def measure_speculation(settings: EngineSettings) -> dict[str, float]:
-    """Return the steps that our scheduler takes for some requests with drafted tokens, divided by
-    those that vLLM's takes."""
+    """Return the number of our scheduler's steps for some requests with drafted tokens, divided by
+    that of vLLM's."""
     num_steps: list[int] = []
     for scheduler in (MacroserveScheduler, AsyncScheduler):
         run = DryRun(speculating(enlarged(settings, 64)), scheduler)
@@ -64,7 +64,7 @@ def measure_speculation(settings: EngineSettings) -> dict[str, float]:
 
 
 def enlarged(settings: EngineSettings, max_num_seqs: int) -> EngineSettings:
-    """Return settings with so many seats, long responses, loose targets and a prefix cache."""
+    """Return settings with ``max_num_seqs``, long responses, loose targets and a prefix cache."""
     return replace(
         settings,
         slo=SLO,
@@ -102,9 +102,9 @@ MAX_STAGED_PROMPT_TOKENS, MAX_STAGED_NEW_TOKENS = 400, 200
 
 
 def measure_pipeline(settings: EngineSettings, num_requests: int = NUM_STAGED) -> dict[str, float]:
-    """Return the steps of ours over vLLM's, empty ones too, in which the stages idle.
+    """Return the number of our steps over vLLM's, including empty ones, in which stages idle.
 
-    All requests come at once, and prompts are computed in batches of 512 tokens.
+    All requests arrive at once, and prompts are computed in batches of 512 tokens.
     """
     settings = replace(
         settings,

@@ -37,7 +37,7 @@ NUM_REQUESTS = 24
 NUM_BLOCKS = 60
 """Blocks of the pool, so few that stock vLLM preempts requests, and cached blocks are dropped."""
 SHARED_TOKENS = (96, 250, 500)
-"""Tokens that prompts begin with and others as well."""
+"""Lengths of shared prefixes in tokens."""
 MAX_OWN_TOKENS, MAX_NEW_TOKENS = 90, 50
 
 Work = list[tuple[list[int], int]]
@@ -72,7 +72,7 @@ def measure_strategies(
 
 
 def _work() -> Work:
-    """Return prompts, of which many begin alike, each with the number of tokens to answer."""
+    """Return prompts, many with shared prefixes, each with the number of tokens to generate."""
     random = Random(11)
     shared = [prompt_tokens(random, length) for length in SHARED_TOKENS]
     return [
@@ -88,7 +88,7 @@ def _serve(args: AsyncEngineArgs, work: Work) -> list[list[int]]:
     with offline_engine(args, OfflineEngine) as engine:
         for index, (prompt, num_tokens) in enumerate(work):
             engine.add(str(index), prompt, num_tokens)
-            engine.step()  # they come one after the other, so that later ones find a beginning
+            engine.step()  # one after the other, so that later ones find a cached prefix
         tokens = engine.finish()
     return [tokens[str(index)] for index in range(len(work))]
 
@@ -97,7 +97,7 @@ def _serve(args: AsyncEngineArgs, work: Work) -> list[list[int]]:
 
 
 class Kind(NamedTuple):
-    """A kind of model is served in this way by both engines."""
+    """Settings of both engines for a kind of model."""
 
     num_seqs: int = 8
     """Requests at a time."""
@@ -108,8 +108,8 @@ class Kind(NamedTuple):
 KINDS = {
     "gemma3": Kind(),
     "gptoss": Kind(),
-    # On a CPU, stock vLLM's own tokens of MLA depend on what else is in a batch, and its attention
-    # for processors with AMX takes no float32 and no small heads.
+    # On a CPU, stock vLLM's tokens with MLA depend on the rest of the batch, and its attention for
+    # processors with AMX supports neither float32 nor small heads.
     "mla": Kind(1, "CPU_MLA"),
     "moe": Kind(),
     "recurrent": Kind(),
@@ -117,11 +117,11 @@ KINDS = {
 }
 NUM_OF_KIND = 12
 MAX_PROMPT_TOKENS, MAX_NEW_TOKENS_OF_KIND = 300, 32
-"""Tokens of a request at most, without those of its images."""
+"""Maximum tokens of a request, without those of its images."""
 MAX_MODEL_LEN = 1024
-"""Enough for requests with images, and for the prompt that warms stock vLLM up."""
+"""Enough for requests with images, and for stock vLLM's warm-up prompt."""
 NUM_PICTURES = 4
-"""Pictures of which each request about images shows one or two, so that several show the same."""
+"""Pictures, of which each request with images has one or two, so that some are reused."""
 WIDTH, HEIGHT = 50, 40
 
 Tokens = list[list[int]]
@@ -142,7 +142,7 @@ async def measure_kinds(
                 slo=NEVER_LATE,
                 max_model_len=MAX_MODEL_LEN,
                 max_num_seqs=how.num_seqs,
-                # The model that sees images has a tokenizer; the others have none.
+                # Only the model with images has a tokenizer.
                 args={
                     "skip_tokenizer_init": kind != "vlm",
                     "attention_backend": how.attention_backend,
@@ -179,7 +179,7 @@ def _of_tokens(random: Random, lengths: Sequence[int]) -> list[PromptType]:
 
 
 def _about_pictures(random: Random, lengths: Sequence[int]) -> list[PromptType]:
-    """Return prompts of words, as many as ``lengths`` says, each with pictures in it."""
+    """Return prompts of ``lengths`` words, each with pictures."""
     pictures = [
         Image.frombytes("RGB", (WIDTH, HEIGHT), random.randbytes(3 * WIDTH * HEIGHT))
         for _ in range(NUM_PICTURES)

@@ -1,4 +1,4 @@
-"""Figures of a benchmark as JSON, with the date, the machine and the commit that they are from."""
+"""Results of a benchmark as JSON, with date, machine and commit."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def report(figures: Mapping[str, float], path: Path | None, at: str | None = None) -> None:
-    """Print the figures, rounded to four decimals, and write them to ``path`` if there is one.
+    """Print the figures, rounded to four decimals, and write them to ``path``, if given.
 
-    at: commit that they are from; by default the checkout's.
+    at: commit of the measurement; by default the checkout's.
     """
     lines = origin(at) | {name: round(figure, 4) for name, figure in figures.items()}
     text = json.dumps(lines, indent=2)
@@ -45,7 +45,7 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """Return the commit of the checkout in which this process runs, or else the version."""
+    """Return the commit of this process's checkout, or else the version."""
     command = ("git", "describe", "--always", "--dirty")
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Checkpoints of small models of the kinds that an engine serves, with random weights."""
+"""Small models of the supported kinds, with random weights."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
 
 
 def build(folder: Path, kind: str) -> Path:
-    """Build the model of a kind; the same one each time."""
+    """Build the model of a kind, with the same weights each time."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if kind == "vlm":
         return _build_vision_model(folder, SIZES)
@@ -32,7 +32,7 @@ def build(folder: Path, kind: str) -> Path:
     config = _config(kind)
     model = getattr(transformers, config.architectures[0])(config)
     if kind == "gemma3":
-        # Else each token would be most like itself, and so the next one.
+        # Otherwise each token would predict itself as the next one.
         torch.nn.init.normal_(model.get_input_embeddings().weight, std=0.01)
     model.save_pretrained(folder)
     return folder
@@ -41,7 +41,7 @@ def build(folder: Path, kind: str) -> Path:
 def _config(kind: str) -> Any:
     import transformers
 
-    # Each class takes more arguments than it declares.
+    # Each class accepts undeclared arguments.
     hf: Any = transformers
     match kind:
         case "gemma3":
@@ -67,7 +67,7 @@ def _config(kind: str) -> Any:
             )
             architecture = "GptOssForCausalLM"
         case "mla":
-            # vLLM's kernel for CPUs knows no other sizes of the latent vector.
+            # vLLM's kernel for CPUs supports no other size of the latent vector.
             config = hf.DeepseekV3Config(
                 **SIZES | EXPERTS,
                 intermediate_size=128,

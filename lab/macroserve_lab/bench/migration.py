@@ -1,5 +1,4 @@
-"""Measure how long a handle takes from one cell to another while streams run, and how many
-notice."""
+"""Measure the migration of a handle between cells while streams run, and disturbed streams."""
 
 import asyncio
 import itertools
@@ -19,8 +18,7 @@ CELLS = ("cell-0", "cell-1")
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """Return ``migration.p95_ms``, ``migration.disturbed_streams`` and the figures that they come
-    from."""
+    """Return ``migration.p95_ms``, ``migration.disturbed_streams`` and their inputs."""
     async with (
         running(settings, [2, 1]) as cluster,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,

@@ -27,10 +27,10 @@ MAX_STEPS = 5000
 
 
 class OfflineEngine:
-    """The engine serves requests for the likeliest tokens.
+    """An engine for greedy requests.
 
     Attributes:
-        outputs: The last output of each request that ended.
+        outputs: last output of each ended request.
     """
 
     def __init__(self, llm: LLMEngine) -> None:
@@ -50,7 +50,7 @@ class OfflineEngine:
         lora: LoRARequest | None = None,
         **sampling: Any,
     ) -> None:
-        """Add a request for the likeliest ``num_tokens`` tokens, but for what ``sampling`` says."""
+        """Add a greedy request for ``num_tokens`` tokens, with changes by ``sampling``."""
         if isinstance(prompt, list):
             prompt = TokensPrompt(prompt_token_ids=prompt)
         params = greedy(num_tokens, **sampling)
@@ -67,8 +67,8 @@ class OfflineEngine:
                 self._tokens[output.request_id] = list(output.outputs[0].token_ids)
 
     def finish(self, max_steps: int = MAX_STEPS) -> dict[str, list[int]]:
-        """Return the tokens of all that ended since it was last asked, by request id. Raises
-        RuntimeError where that takes more steps."""
+        """Run all requests; return the tokens of those that ended since the last call, by id.
+        Raises RuntimeError after ``max_steps``."""
         for _ in range(max_steps):
             if not self.unfinished:
                 tokens, self._tokens = self._tokens, {}
@@ -78,7 +78,7 @@ class OfflineEngine:
 
 
 def instance_args(settings: EngineSettings) -> AsyncEngineArgs:
-    """Return the arguments with which an instance starts its engine; nobody reads its statuses."""
+    """Return the engine arguments of an instance, without a receiver of statuses."""
     args, _ = with_caches(engine_args(settings, Pool.LP, None), settings)
     return args
 
@@ -88,12 +88,12 @@ Engine = TypeVar("Engine", bound=OfflineEngine)
 
 @contextmanager
 def offline_engine(args: AsyncEngineArgs, wrap: Callable[[LLMEngine], Engine]) -> Iterator[Engine]:
-    """Run an engine that neither yields to servers nor dies with its parent, unlike an
-    instance's."""
+    """Run an engine that, unlike an instance's, neither lowers its priority nor ends with its
+    parent."""
     with (
         patch.object(scheduler, "_yield_to_servers", lambda: None),
         patch.object(scheduler, "die_with_parent", lambda: None),
-        # vLLM would inspect each model in a new process, which imports everything again.
+        # vLLM would inspect each model in a new process, with slow imports.
         patch.object(registry, "_run_in_subprocess", lambda inspect: inspect()),
     ):
         llm = LLMEngine.from_engine_args(args)
@@ -101,7 +101,7 @@ def offline_engine(args: AsyncEngineArgs, wrap: Callable[[LLMEngine], Engine]) -
     try:
         yield engine
     finally:
-        # vLLM has one engine to a process: what is left of this one would end the next.
+        # vLLM supports one engine per process; remains of this one would break the next.
         llm.engine_core.shutdown()
         vars(engine).clear()
         del llm
@@ -109,7 +109,7 @@ def offline_engine(args: AsyncEngineArgs, wrap: Callable[[LLMEngine], Engine]) -
 
 
 class _Event:
-    """An event that has come when it is recorded: a CPU runs each step to its end."""
+    """An event that is complete when recorded, as a CPU runs steps synchronously."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -134,10 +134,9 @@ class _Stream:
 
 @contextmanager
 def forced_async() -> Iterator[None]:
-    """Let engines that start here schedule ahead, which vLLM does not do on a CPU.
+    """Force asynchronous scheduling, which vLLM does not use on a CPU.
 
-    Nothing overlaps there, but what is scheduled, and the tokens, are those of asynchronous
-    scheduling on a GPU.
+    Nothing overlaps there, but batches and tokens are those of asynchronous scheduling on a GPU.
     """
     check = CpuPlatform.check_and_update_config
 

@@ -1,6 +1,6 @@
 """Measure the overhead of the ingress: time to first token, and tokens per second.
 
-Both sides run at once and are measured in turns, so that a slow minute of the machine meets both.
+Both sides run at once and are measured alternately, so that a slow minute affects both.
 """
 
 import asyncio
@@ -33,8 +33,7 @@ START_TIMEOUT_S = 120.0
 
 
 async def measure(settings: EngineSettings) -> dict[str, float]:
-    """Return ``overhead.ttft_added_ms_p50``, ``overhead.throughput_ratio`` and the figures that
-    they come from."""
+    """Return ``overhead.ttft_added_ms_p50``, ``overhead.throughput_ratio`` and their inputs."""
     settings = replace(settings, strategy="vllm")
     async with (
         bare_vllm(settings) as bare,
@@ -88,7 +87,7 @@ async def _ttfts(
 async def _straight_ttft_s(
     client: InstanceClient, instance: InstanceHandle, name: str, prompt: list[int]
 ) -> float:
-    """Return the time to first token of an ingress's own client, without the ingress."""
+    """Return the TTFT of the ingress's client without the ingress."""
     body = {
         "request_id": name,
         "token_ids": prompt,
@@ -107,8 +106,7 @@ async def _straight_ttft_s(
 
 @asynccontextmanager
 async def bare_vllm(settings: EngineSettings) -> AsyncIterator[str]:
-    """Run vLLM's own API server with the same engine arguments and its own scheduler, without
-    Ray."""
+    """Run vLLM's API server with the same engine arguments and vLLM's scheduler, without Ray."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         *api_server(settings, port),
@@ -139,5 +137,5 @@ async def _answers(http: aiohttp.ClientSession, url: str) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment with one compute thread, as the instance beside it has."""
+    """Return an environment with one compute thread, as for the compared instance."""
     return {**DEFAULTS, **os.environ, "OMP_NUM_THREADS": "1"}

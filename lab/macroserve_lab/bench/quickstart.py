@@ -5,7 +5,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.local.tiny_model import ensure_tiny_model
 
 NEVER_LATE = Slo(ttft_s=600.0, tpot_s=60.0)
-"""Targets so loose that a machine may be as slow as it likes."""
+"""Targets that every machine meets."""
 
 
 def quickstart_settings(architecture: str = "llama") -> EngineSettings:

@@ -18,8 +18,8 @@ SHARED = tuple(range(num_keys(NUM_PROMPT_TOKENS) - 1))
 
 
 def measure(sizes: Sequence[int] = (16, 64, 256)) -> dict[str, float]:
-    """Return the median microseconds of ``CellLedger.assign`` by number of instances: of prompts
-    that share nothing, and of long ones whose beginning every instance has."""
+    """Return the median microseconds of ``CellLedger.assign`` by number of instances, for prompts
+    without shared prefixes and for long ones with prefixes cached at every instance."""
     return {
         **{f"route.{size}_us": _median_us(size, ()) for size in sizes},
         **{f"route.{size}_prefixes_us": _median_us(size, SHARED) for size in sizes},
@@ -27,8 +27,7 @@ def measure(sizes: Sequence[int] = (16, 64, 256)) -> dict[str, float]:
 
 
 def _median_us(num_instances: int, shared: tuple[int, ...]) -> float:
-    """Return the median of prompts with the keys ``shared``, and one of their own if there are
-    any."""
+    """Return the median of prompts with the keys ``shared`` and, if any, another unique key."""
     ledger = CellLedger(strategy("unified"))
     for i in range(num_instances):
         name = f"instance-{i}"

@@ -43,7 +43,7 @@ def measure(
     """Return the median milliseconds of ``schedule()`` by the number of waiting requests, with 64
     decoding.
 
-    Each time a response ends and requests arrive, so that every decision is a full one.
+    Before each decision a response ends and requests arrive, so that no plan is repeated.
     """
     return {
         f"scheduler.{size}_ms": 1e3 * _median_decision_s(size, strategy_name, num_decisions)
@@ -109,7 +109,7 @@ def _run(scheduler: InstanceScheduler, batch: Batch, now: float) -> float:
 # A steady decode phase, with plans that are repeated and without.
 
 NUM_WAITING = 200
-"""Requests beyond those that decode; some of them have their prompt computed."""
+"""Requests in addition to the decoding ones; some have a computed prompt."""
 RESPONSE_TOKENS = 1000
 BLOCKS_EACH = 75
 """Blocks for a prompt of 40 tokens and a padded response."""
@@ -117,9 +117,9 @@ STEADY_PROMPT_TOKENS = 40
 
 
 def measure_steady(num_steps: int = 300) -> dict[str, float]:
-    """Return the median microseconds per token that ``econoserve`` takes to schedule a step and to
-    take its result in, while 64 responses of one length decode: with standing plans, with a
-    decision in each step, and the ratio of the two; alone, and with a queue for their memory."""
+    """Return the median microseconds per token of ``econoserve``'s scheduling and updates while 64
+    responses of one length decode: with repeated plans, with a decision in each step, and their
+    ratio; without and with a queue for their memory."""
     figures: dict[str, float] = {}
     for name, num_waiting in (("steady", 0), ("steady_queue", NUM_WAITING)):
         standing = strategy("econoserve")

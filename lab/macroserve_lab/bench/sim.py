@@ -1,4 +1,4 @@
-"""Measure the simulator's speed and memory, and Apt-Serve's decisions beside the paper's."""
+"""Measure the simulator's speed and memory, and Apt-Serve's decisions compared to the paper's."""
 
 import resource
 import sys
@@ -17,12 +17,12 @@ from macroserve_lab.bench import scheduler
 
 NUM_INSTANCES = 32
 RATE = 100.0
-"""Requests per second, some three quarters of what so many instances can serve."""
+"""Requests per second, about three quarters of the instances' capacity."""
 
 SIZES = (10_000, 100_000, 1_000_000)
 
 TABLE_6_MS = {50: 0.3, 100: 0.5, 200: 1.0, 400: 2.1, 800: 4.8, 1600: 10.8}
-"""Milliseconds that one of Apt-Serve's decisions takes, by number of candidates (section 6.6)."""
+"""Milliseconds of one of Apt-Serve's decisions by number of candidates (section 6.6)."""
 
 
 def measure() -> dict[str, float]:

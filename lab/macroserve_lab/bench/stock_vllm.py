@@ -6,7 +6,7 @@ from macroserve.engine.settings import EngineSettings
 
 
 def engine_flags(settings: EngineSettings) -> tuple[str, ...]:
-    """Return the flags of the engine, which every command that runs vLLM takes."""
+    """Return the engine's flags for vLLM's commands."""
     sizes = settings.small
     return (
         *("--model", settings.model, "--served-model-name", settings.served_name),
@@ -19,8 +19,8 @@ def engine_flags(settings: EngineSettings) -> tuple[str, ...]:
 
 
 def api_server(settings: EngineSettings, port: int) -> tuple[str, ...]:
-    """Return the command of vLLM's own API server on 127.0.0.1, which writes few logs, and tells
-    what its prefix cache had, as Macroserve's does."""
+    """Return the command of vLLM's API server on 127.0.0.1, with few logs, and with cached tokens
+    in its responses, as in Macroserve."""
     return (
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
         *engine_flags(settings),

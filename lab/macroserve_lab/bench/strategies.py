@@ -1,8 +1,7 @@
 """Compare strategies in a real engine on this machine with the simulator's predictions.
 
-The engine is profiled first. The simulator takes for the truth the latency model that the engine
-learned, with the measured time beyond it and the jitter of the steps. Then both serve the same
-requests.
+The engine is profiled first. The simulator uses the engine's learned latency model, with the
+measured additional time and the jitter of the steps. Then both serve the same requests.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ STRATEGIES = (
     "unified",
 )
 LOADS = (0.7, 1.0, 1.3)
-"""Rates, as shares of the goodput that the simulator predicts for ``BASELINE``."""
+"""Rates as shares of the predicted goodput of ``BASELINE``."""
 
 DURATION_S = 40.0
 LEVEL = 0.9
@@ -41,20 +40,19 @@ LOWEST = 0.5
 """Requests per second at which the search begins."""
 
 LENGTH_SCALE = 0.15
-"""Factor on the data sets' lengths, so that they fit the small model."""
+"""Factor on the data sets' lengths, for the small model."""
 
 STEPS_TPOT = 3.0
 STEPS_TTFT = {"ShareGPT": 150.0, "LongBench": 450.0}
 """Targets of EcoServe's table 2, in decode steps of one sequence on the paper's devices."""
 
 WORTH_TELLING = 0.05
-"""Difference below which two attainments count as equal where the order is compared."""
+"""Difference below which two attainments count as equal when orders are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial holds the attainments of one strategy under one load: in the engine, and
-    predicted."""
+    """Measured and predicted attainment of one strategy under one load."""
 
     load: str
     strategy: str
@@ -130,8 +128,8 @@ def loads_of(profile: Profile, settings: EngineSettings, name: str) -> dict[str,
 
 
 def _arrivals(rate: float, lengths: Lengths) -> list[Arrival]:
-    """Return arrivals that each ask for exactly the tokens that they get, since nothing else ends a
-    response of the small model."""
+    """Return arrivals with exact output lengths, as nothing else ends a response of the small
+    model."""
     found = bursty(rate, 1.0, DURATION_S, lengths, Random(2))
     return [each._replace(max_new_tokens=each.num_output_tokens) for each in found]
 
@@ -151,8 +149,8 @@ def predicted(profile: Profile, settings: EngineSettings, arrivals: Sequence[Arr
 
 
 def orders_kept(trials: Sequence[Trial]) -> list[bool]:
-    """Return for each pair of trials that the engine tells apart under one load whether the
-    predictions do not contradict their order."""
+    """Return, for each pair of trials with different attainments under one load, whether the
+    predictions agree with their order."""
     return [
         (one.real - other.real) * (one.predicted - other.predicted) >= 0
         for one, other in combinations(trials, 2)

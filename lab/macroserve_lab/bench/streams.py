@@ -14,7 +14,7 @@ from macroserve.api.sse import SseParser
 
 @dataclass(slots=True)
 class TimedStream:
-    """A timed stream has the times of one response, on ``time.perf_counter``'s clock."""
+    """Times of one response, on ``time.perf_counter``'s clock."""
 
     started_s: float
     first_s: float = 0.0
@@ -22,7 +22,7 @@ class TimedStream:
     last_s: float = 0.0
     """Time of the last event."""
     num_tokens: int | None = None
-    """Output tokens as the server counts them (an event may carry several); None: not told."""
+    """Output tokens reported by the server (an event may have several); None if not reported."""
 
     @property
     def ttft_s(self) -> float:
@@ -50,7 +50,7 @@ async def stream(
 
 
 async def payloads(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield the data of each server-sent event as soon as it is here."""
+    """Yield the data of each server-sent event on arrival."""
     parser = SseParser()
     async for chunk in response.content.iter_any():
         for payload in parser.feed(chunk):

@@ -1,7 +1,7 @@
 """Compare the CPU time of a streamed token, outside the engine, with bare vLLM's API server.
 
-Both sides run at once, and one of them streams at a time, so that a slow minute of the machine
-meets both. What the processes use without requests is measured first, and subtracted.
+Both sides run at once and stream alternately, so that a slow minute of the machine affects both.
+The usage without requests is measured first, and subtracted.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from macroserve_lab.bench.peers.usage import Usage
 from macroserve_lab.bench.streams import tokens_per_s
 
 IDLE_S = 10.0
-"""Duration of the measurement without requests, seconds; at least one period of every poll."""
+"""Duration of the measurement without requests: at least one period of every poll."""
 SETTLED_SHARE = 0.2
-"""More than both sides use together without requests; imports of late processes take more."""
+"""More than both sides' usage without requests, less than that of late processes' imports."""
 SETTLE_TIMEOUT_S = 300.0
 NUM_TOKENS = 200
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A side streams in one round."""
+    """One side in one round."""
 
     cpu_us: float
     """CPU time of a token outside the engine, microseconds."""
@@ -40,7 +40,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """A round is one line of the journal."""
+    """One line of the journal."""
 
     machine: str
     commit: str
@@ -54,14 +54,14 @@ class TokenCpuOptions:
     num_rounds: int = 7
     num_streams: int = 16
     journal: Path | None = None
-    """File of the rounds, one JSON line each: those of the same machine, commit and number of
-    streams count, and only what is missing is measured."""
+    """File with a JSON line per round; those of the same machine, commit and number of streams
+    count, and only missing ones are measured."""
 
 
 async def measure(
     settings: EngineSettings, options: TokenCpuOptions, commit: str
 ) -> dict[str, float]:
-    """Return ``engine.token_cpu_ratio`` and the figures that it comes from: medians of rounds."""
+    """Return ``engine.token_cpu_ratio`` and its inputs, as medians of rounds."""
     rounds = _known(options, commit)
     missing = options.num_rounds - len(rounds)
     if missing > 0:
@@ -113,8 +113,8 @@ async def _measured(
 
 
 async def _idle_share() -> float:
-    """Return the share of a core that both sides use together without requests, once nothing of
-    them starts any more. Raises TimeoutError where they do not settle."""
+    """Return both sides' usage of a core without requests, after their start. Raises TimeoutError
+    if it does not settle."""
     async with asyncio.timeout(SETTLE_TIMEOUT_S):
         while True:
             began, used = time.monotonic(), _used()

@@ -233,7 +233,7 @@ def peers(
 
 
 async def _until_stopped(comparison: Comparison) -> None:
-    """Run the comparison; SIGINT and SIGTERM cancel it, so that every process is ended."""
+    """Run the comparison; SIGINT and SIGTERM cancel it and end all processes."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -242,7 +242,7 @@ async def _until_stopped(comparison: Comparison) -> None:
 
 
 def _write(sweep: Sweep, journal: Journal, at: str, json: Path, plot: Path | None) -> None:
-    """Write the figures of what this sweep has: the journal may hold more."""
+    """Write the figures of this sweep's points; the journal may have more."""
     wanted = {point for turn in sweep.turns() for point in turn.points}
     points = [point for point in journal.points if point.key in wanted]
     turns = {(point.round, point.deployment) for point in points}
@@ -256,7 +256,7 @@ def _write(sweep: Sweep, journal: Journal, at: str, json: Path, plot: Path | Non
 
 
 def _journal_path(json: Path) -> Path:
-    """Return the path of the journal beside the figures; raise ValueError where it is the same."""
+    """Return the path of the journal next to the figures. Raises ValueError if they are equal."""
     path = json.with_suffix(".jsonl")
     if path == json:
         raise ValueError(f"--json must not end in .jsonl, which points are kept in, got {json}")
@@ -264,10 +264,8 @@ def _journal_path(json: Path) -> Path:
 
 
 def _swept(traces: Traces, names: Sequence[str] | None) -> dict[str, Load]:
-    """Return the loads of these names, or else all that there are.
-
-    Raises ValueError for a bad trace and for a load that lacks one.
-    """
+    """Return the named loads, by default all. Raises ValueError for a bad trace, or a missing
+    one."""
     if not traces.servegen and (traces.servegen_start_s or "servegen" in (names or ())):
         raise ValueError("--load servegen and --servegen-start need --servegen FOLDER")
     found = loads(traces)
@@ -275,10 +273,8 @@ def _swept(traces: Traces, names: Sequence[str] | None) -> dict[str, Load]:
 
 
 def _rates(swept: dict[str, Load], given: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """Return the rates of each load: those of ``LOAD=R,R,...``, or else the load's own.
-
-    Raises ValueError for other texts and for a load that is not swept.
-    """
+    """Return the rates of each load, given as ``LOAD=R,R,...`` or by default the load's. Raises
+    ValueError for other texts and for a load that is not swept."""
     found = {name: tuple(load.rates) for name, load in swept.items()}
     for text in given:
         name, _, listed = text.partition("=")

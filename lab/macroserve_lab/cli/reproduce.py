@@ -33,8 +33,8 @@ FIGURE_NAMES = {
     "prefixes": ("llm-d", "kthena", "conversations", "mooncake"),
     "unified": ("goodput", "ceiling", "p99", "tbt", "ablation", "macro"),
 }
-"""Papers of `macroserve_lab.papers.PAPERS`, which takes long to import, and their figures, those of
-a recorded load last."""
+"""Papers of `macroserve_lab.papers.PAPERS`, a slow import, and their figures, those of a recorded
+load last."""
 
 _PAPERS = Choices(FIGURE_NAMES)
 
@@ -102,7 +102,7 @@ def reproduce(
     ] = None,
 ) -> None:
     """Reproduce a paper's figures in the simulator, and print the paper's values beside ours."""
-    # Late: whatever starts with ``macroserve``, pods too, would wait for these.
+    # Imported late, as all commands of ``macroserve`` would wait for these imports.
     from macroserve_lab.cli.reproduce_report import draw, tables, write, write_claims
     from macroserve_lab.papers import figures_of
     from macroserve_lab.papers.result_cache import ResultCache, distinct, measure_all

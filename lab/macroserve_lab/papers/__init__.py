@@ -29,7 +29,7 @@ RECORDED: Mapping[str, Mapping[str, Callable[[Trace], Figure]]] = {
     "autoscaling": autoscaling.RECORDED,
     "prefixes": prefixes.RECORDED,
 }
-"""Figures of a recorded load, each made from its trace, which is not part of this project."""
+"""Figures of a recorded load, made from its trace, which is not part of this project."""
 
 
 def figures_of(

@@ -36,7 +36,7 @@ def point(key: str, of: str) -> str:
 
 
 class Measurement(Protocol):
-    """A frozen dataclass, whose repr holds everything that decides its values."""
+    """A frozen dataclass, whose repr determines its values."""
 
     @property
     def key(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Carry out measurements on all cores, and keep each result as it comes."""
+"""Measurements on all cores, with a cache of results."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ from macroserve_lab.papers.measurements import Measurement, Values
 
 
 class ResultCache:
-    """The result cache keeps measured values in a file, to which each measurement is added at once.
+    """A file of measured values, to which each measurement is appended at once.
 
-    An entry counts for the very same measurement, seed and simulator, and for no other.
+    An entry is valid for the same measurement, seed and version of the simulator.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class ResultCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text() if path.exists() else ""
         whole = text[: text.rfind("\n") + 1]
-        if whole != text:  # whoever wrote the last line was killed meanwhile
+        if whole != text:  # the process that wrote the last line was killed
             path.write_text(whole)
         entries = map(json.loads, whole.splitlines())
         self._known: dict[str, Values] = {entry["digest"]: entry["values"] for entry in entries}
@@ -74,7 +74,7 @@ def measure_all(
 
 
 def distinct(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Return the measurements, those that several figures have in common once."""
+    """Return the measurements without duplicates, which figures may share."""
     return [*{_digest(each, 0): each for each in measurements}.values()]
 
 

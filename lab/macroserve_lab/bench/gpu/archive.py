@@ -1,4 +1,4 @@
-"""Pack what ``check.py`` needs besides torch, Triton and Python 3.12 into one archive.
+"""Pack everything that ``check.py`` needs besides torch, Triton and Python 3.12 into one archive.
 
     python -m macroserve_lab.bench.gpu.archive FILE
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[4]
 REQUIREMENTS = ROOT / "requirements"
 LOCKS = ("gpu.lock", "dev.lock")
 MAX_BYTES = 60_000_000
-# The quickest of xz's presets that fits: 31 s for 56 MB, the default 96 s for 49 MB.
+# The fastest of xz's presets that fits: 31 s for 56 MB; the default takes 96 s for 49 MB.
 PRESET = 2
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (39, 34, 31, 28, 27, 26, 24, 17, 12, 5)]
 PLATFORMS += ["manylinux2014_x86_64", "manylinux1_x86_64"]
@@ -32,7 +32,7 @@ SOURCES = (("serving", "macroserve"), ("kernels", "macroserve"), ("lab", "macros
 
 
 def build(path: Path) -> None:
-    """Write the archive. Raises ValueError where it is larger than it may be."""
+    """Write the archive. Raises ValueError if it is too large."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "gpu-check"
         _install(folder / "site")
@@ -63,7 +63,7 @@ def locked(names: list[str]) -> str:
 
 
 def _install(site: Path) -> None:
-    """Install the packages as built for the other Python."""
+    """Install the packages for Python 3.12."""
     names = (REQUIREMENTS / "gpu-check.in").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".lock") as lock:
         lock.write(locked([name for name in names if not name.startswith("#")]))
@@ -79,7 +79,7 @@ def _install(site: Path) -> None:
 
 
 def _add_vllm(site: Path) -> None:
-    """Add vLLM's Python, the same in its builds for CPUs and GPUs, under the name of the latter."""
+    """Add vLLM's Python modules, equal in its builds for CPUs and GPUs, under the latter's name."""
     spec = find_spec("vllm")
     assert spec and spec.origin
     _copy(Path(spec.origin).parent, site / "vllm", "**/*.py")

@@ -1,10 +1,10 @@
-"""Check Macroserve on this machine's GPU: the kernels' tests and roofline, and our scheduler beside
-vLLM's own.
+"""Check Macroserve on this machine's GPU: the kernels' tests and roofline, and our scheduler
+compared to vLLM's.
 
     python3 check.py --json FILE
 
-An archive of ``archive.py`` holds all that this needs besides torch, Triton and Python 3.12. It
-takes less than eight minutes. FILE has what was measured, also where a part of it failed.
+An archive of ``archive.py`` has everything that this needs besides torch, Triton and Python 3.12.
+It takes less than eight minutes. FILE has the measurements, even if some parts failed.
 """
 
 import argparse
@@ -23,18 +23,17 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PYTHON = (3, 12)
-"""The archive's packages are built for this version."""
+"""Version for which the archive's packages are built."""
 LIMIT_S = 440.0
 """Longest time of all parts together."""
 PART_LIMIT_S = {"kernels' tests": 200.0, "kernels' roofline": 120.0}
 ENGINE_LIMIT_S = 120.0
 STOCK, ENGINES = "stock", ("vllm", "unified", "hybrid")
-"""vLLM's own scheduler, and the engines of ours that are compared with it. Strategy ``vllm`` has
-the same batches, so its tokens have to be the same to the last."""
+"""vLLM's scheduler, and our engines that are compared to it. Strategy ``vllm`` has the same
+batches, so all its tokens must be equal."""
 LEAST_EQUAL = {"vllm": 1.0, "unified": 0.9, "hybrid": 0.9}
-"""Least share of requests with stock vLLM's tokens, by engine. The first has stock vLLM's batches.
-Those of the others round sums in another order, which in float32 decides between two tokens only
-where they are as likely."""
+"""Minimum share of requests with stock vLLM's tokens, by engine. Only the first has its batches;
+others round sums in another order, which in float32 matters only for equally likely tokens."""
 
 NUM_TESTERS = min(16, os.cpu_count() or 1)
 """Processes that test kernels: compiling one for each shape takes longest."""
@@ -43,17 +42,17 @@ Figures = dict[str, Any]
 
 
 class PartError(Exception):
-    """A part of the check failed."""
+    """A failed part of the check."""
 
 
 class Check:
-    """The check runs one part after another, each in processes of its own.
+    """The parts of the check, run one after another in separate processes.
 
-    keep: takes what has been measured, whenever there is more.
+    keep: called with all measurements after each part.
 
     Attributes:
-        figures: what has been measured, by name.
-        errors: last words of the parts that failed, by part.
+        figures: measurements by name.
+        errors: end of the output of each failed part.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Check:
         self._ends_s = time.monotonic() + LIMIT_S
 
     def run(self) -> None:
-        """Run all parts. A part that fails ends none of the others but those that build on it."""
+        """Run all parts, except those that depend on a failed one."""
         for part, measure in (
             ("kernels' tests", self._test_kernels),
             ("kernels' roofline", self._measure_kernels),
@@ -98,7 +97,7 @@ class Check:
         self._found(roofline(json.loads(path.read_text())))
 
     def _compare_engines(self) -> None:
-        """Compare engines that record CUDA graphs, or, where stock vLLM fails to, eager ones."""
+        """Compare engines with CUDA graphs or, if stock vLLM fails with them, eager ones."""
         self._engine("build")
         mode = "graphs"
         try:
@@ -120,7 +119,7 @@ class Check:
         return json.loads(said.splitlines()[-1]) if said else None
 
     def _python(self, part: str, module: str, *arguments: str) -> str:
-        """Return what a module prints. Raises PartError where it fails or takes too long."""
+        """Return the output of a module. Raises PartError if it fails or takes too long."""
         limit_s = min(PART_LIMIT_S.get(part, ENGINE_LIMIT_S), self._ends_s - time.monotonic())
         if limit_s <= 0:
             raise PartError(f"no time was left for {part}")
@@ -187,7 +186,7 @@ def roofline(document: Any) -> Figures:
 
 
 def stock_figures(stock: Any) -> Figures:
-    """Return the figures of the engine that others are compared with."""
+    """Return the figures of the baseline engine."""
     return {
         "engine.runner": stock["runner"],
         "engine.dtype": stock["dtype"],
@@ -197,8 +196,8 @@ def stock_figures(stock: Any) -> Figures:
 
 
 def compared(name: str, ours: Any, stock: Any) -> Figures:
-    """Return steps per second beside stock vLLM's, the share of requests with its tokens, and the
-    share of hidden states."""
+    """Return steps per second relative to stock vLLM's, the share of requests with its tokens, and
+    the share of hidden states."""
     equal = [a == b for a, b in zip(ours["tokens"], stock["tokens"], strict=True)]
     return {
         f"engine.{name}.steps_per_s": ours["steps_per_s"],
@@ -209,7 +208,7 @@ def compared(name: str, ours: Any, stock: Any) -> Figures:
 
 
 def why_not() -> str | None:
-    """Return the reason why this machine cannot run the check, or None."""
+    """Return why this machine cannot run the check, or None."""
     for name in ("torch", "triton"):
         if find_spec(name) is None:
             return f"the check needs torch and Triton, and this Python has no {name}"
@@ -224,7 +223,7 @@ def why_not() -> str | None:
 
 
 def origin(here: Path) -> Figures:
-    """Return the day, the device, the commit and the versions that figures are from."""
+    """Return the date, the device, the commit and the versions of the measurement."""
     import torch
     import triton
 
@@ -238,7 +237,7 @@ def origin(here: Path) -> Figures:
 
 
 def failures(check: Check) -> list[str]:
-    """Return, in sentences, what keeps the check from having passed."""
+    """Return the reasons why the check has failed, in sentences."""
     found = [f"{part} failed: {words}" for part, words in check.errors.items()]
     for name, least in LEAST_EQUAL.items():
         share = check.figures.get(f"engine.{name}.tokens_equal", 1.0)

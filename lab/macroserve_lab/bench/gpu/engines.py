@@ -1,10 +1,10 @@
-"""An engine generates greedy tokens on this machine's device, and tells its steps per second.
+"""Run an engine with greedy tokens on this machine's device, and print its steps per second.
 
     python -m macroserve_lab.bench.gpu.engines FOLDER build
     python -m macroserve_lab.bench.gpu.engines FOLDER ENGINE graphs|eager
 
-FOLDER holds the model. ENGINE is ``stock``, for vLLM's own scheduler, or a key of ``ENGINES``. The
-last line that is printed is JSON.
+FOLDER has the model. ENGINE is ``stock``, for vLLM's scheduler, or a key of ``ENGINES``. The last
+line of the output is JSON.
 """
 
 import json
@@ -43,15 +43,15 @@ MODEL = {
     "intermediate_size": 2816,
     "num_hidden_layers": 12,
     "num_attention_heads": 16,
-    # As many as heads: hidden states are then smaller than keys and values.
+    # Equal to the heads, so that hidden states are smaller than keys and values.
     "num_key_value_heads": 16,
     "max_position_embeddings": 1024,
-    # Wide enough for scores that differ, as those of a trained model do.
+    # Wide enough for different scores, as in a trained model.
     "initializer_range": 0.08,
 }
 DTYPE = "float32"
-"""Type of weights and caches. In bfloat16 another order of the same sums changes a token after a
-few; in float32 batches of another composition give the same tokens."""
+"""Type of weights and caches. In bfloat16 another order of sums soon changes a token; in float32
+batches of another composition give the same tokens."""
 NUM_REQUESTS, NUM_TOKENS = 64, 192
 PROMPT_TOKENS = (16, 400)
 NUM_ROUNDS = 3
@@ -60,7 +60,7 @@ ELEMENT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The engine has one of our strategies."""
+    """Settings of an engine with one of our strategies."""
 
     strategy: str
     hybrid_cache: str = "Off"
@@ -83,7 +83,7 @@ WITHOUT_COMPILED_OPERATORS = {
         "custom_ops": ["none"],
     },
 }
-"""Arguments of a GPU's engines, whose operators torch and Triton have."""
+"""Arguments for a GPU that avoid operators missing in torch and Triton."""
 SLO = Slo(ttft_s=600.0, tpot_s=60.0)
 """Targets so loose that nothing is late."""
 
@@ -145,7 +145,7 @@ def prompts() -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The engine has served all prompts once."""
+    """The results of serving all prompts once."""
 
     tokens: list[list[int]]
     """Token ids by prompt."""
@@ -195,7 +195,7 @@ def main(folder: Path, name: str, mode: str = "") -> None:
         build(folder, MODEL)
     else:
         print(json.dumps(measure(folder, name, mode)), flush=True)
-    # What vLLM would take apart at the end, the end of the process does.
+    # Without vLLM's shutdown.
     os._exit(0)
 
 

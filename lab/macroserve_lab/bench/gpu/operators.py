@@ -1,8 +1,7 @@
-"""Stand in for the operators of vLLM's compiled library, which the archive does not hold.
+"""Replacements for the operators of vLLM's compiled library, which the archive does not contain.
 
-``archive.py`` puts this file in the library's place (``vllm._C_stable_libtorch``), so that every
-process that imports vLLM for a GPU has the operators. They are those that a Llama in vLLM's Model
-Runner V2 calls or names with Triton's attention.
+``archive.py`` puts this file in place of the library (``vllm._C_stable_libtorch``). The operators
+are those that a Llama in vLLM's Model Runner V2 calls or names with Triton's attention.
 """
 
 import torch
@@ -26,10 +25,7 @@ BITS |= {8: ("<i8", torch.int64)}
 
 
 class Memory:
-    """The memory of a tensor on a GPU, or of a pinned one, which a GPU reaches at its address.
-
-    It keeps no tensor alive.
-    """
+    """The memory of a GPU or pinned tensor, by its address; it keeps no tensor alive."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         size = tensor.element_size()

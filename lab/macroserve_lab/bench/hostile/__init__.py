@@ -1,1 +1,1 @@
-"""Hostile requests, which an endpoint has to answer with a client error."""
+"""Hostile requests, which an endpoint must answer with a client error."""

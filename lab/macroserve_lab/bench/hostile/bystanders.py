@@ -16,7 +16,7 @@ TIMEOUT_S = 180.0
 
 @dataclass(slots=True)
 class Seen:
-    """The record of what all bystanders noticed."""
+    """Disturbances of all bystanders."""
 
     num_streams: int = 0
     longest_ttft_s: float = 0.0
@@ -24,12 +24,12 @@ class Seen:
     longest_pause_s: float = 0.0
     """Longest time between two events of one stream."""
     broken: list[str] = field(default_factory=list)
-    """Errors of streams that did not end whole."""
+    """Errors of incomplete streams."""
 
 
 @asynccontextmanager
 async def bystanders(url: str, num_clients: int, num_tokens: int) -> AsyncIterator[Seen]:
-    """Stream completions from ``num_clients`` clients until left; streams under way end first."""
+    """Stream completions from ``num_clients`` clients until left, then finish running streams."""
     seen, leave = Seen(), asyncio.Event()
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     connector = aiohttp.TCPConnector(limit=0)
@@ -55,7 +55,7 @@ async def bystanders(url: str, num_clients: int, num_tokens: int) -> AsyncIterat
 async def _stream(
     http: aiohttp.ClientSession, url: str, prompt: list[int], num_tokens: int, seen: Seen
 ) -> None:
-    """Stream one completion; raise ValueError when it does not end whole."""
+    """Stream one completion. Raises ValueError if it is incomplete."""
     started_s = last_s = time.perf_counter()
     whole = False
     async with http.post(url, json=completion(MODEL, prompt, num_tokens)) as response:

@@ -1,8 +1,7 @@
-"""Send bodies that are nearly right to every endpoint that computes from them.
+"""Send slightly invalid bodies to every endpoint that generates tokens.
 
-Each body starts from a valid one; a few of its fields, at any depth, get values that clients send
-by mistake or on purpose. The same seed gives the same bodies. The answer must always be below 500:
-the fault is the client's.
+In a valid body, a few fields at any depth get values that clients send by mistake or on purpose.
+The same seed gives the same bodies. The status must always be below 500, as for a client's fault.
 """
 
 import asyncio
@@ -268,7 +267,7 @@ def body_of(rnd: random.Random, model: str) -> tuple[str, bytes]:
         body[name] = copy.deepcopy(optional[name])
     for _ in range(rnd.choice((0, 1, 1, 2, 2, 3, 3, 4))):
         _mutate(rnd, body, list(optional))
-    # What generates as long as the model can would be slow, and tells nothing.
+    # Long responses would be slow without finding more.
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
         value = body.get(name, valid.get(name, 0))
         if value is None or (isinstance(value, int | float) and not -9 < value < 9):

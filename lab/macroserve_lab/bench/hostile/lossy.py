@@ -1,4 +1,4 @@
-"""Relay a path that can lose all packets, one way or both, as a faulty network does."""
+"""A relay that can lose all packets like a faulty network."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ class LossyPath:
     """A relay in front of one HTTP server.
 
     url: base URL where the relay listens.
-    lost: while true, connections are accepted and stay open, but nothing sent on them arrives.
+    lost: while true, connections are accepted and stay open, but no data arrives.
     """
 
     def __init__(self, url: str, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Send small requests that ask for much memory, and large ones that should not be read."""
+"""Send small requests that need much memory, and large ones that must not be read."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ MIB = 1 << 20
 REQUEST_TIMEOUT_S = 90.0
 SAMPLE_S = 0.05
 HOLD_S = 5.0
-"""Seconds that a case of many connections holds them after its last byte."""
+"""Time for which a case keeps its connections open after the last byte."""
 CHAT = "/v1/chat/completions"
 
 
@@ -26,7 +26,7 @@ async def measure(deployment: Served) -> dict[str, float]:
     memory_mb: largest growth over all cases.
     memory_mb.CASE: growth in one case.
     """
-    # The process that checks schemas prepares itself in the background.
+    # The process for schemas starts in the background.
     await _send(deployment, "/v1/completions", _completion(structured_outputs={"regex": "a"}))
     start_mb = deployment.ingress_mb()
     figures: dict[str, float] = {}
@@ -69,14 +69,13 @@ def _chat(**changes: Any) -> dict[str, Any]:
 
 
 def _padded(**kwargs: Any) -> dict[str, Any]:
-    """Return a chat padded to a bounded length, which the machine survives even if no limit stops
-    it."""
+    """Return a chat padded to a length that the machine survives even without a limit."""
     padding = {"padding": "max_length", "max_length": 10_000_000, **kwargs}
     return _chat(chat_template_kwargs=padding)
 
 
 async def _send(deployment: Served, path: str, body: object) -> None:
-    """Send a request and ignore its answer, since the case measures memory alone."""
+    """Send a request and ignore its answer; only memory is measured."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     headers = {"Content-Type": "application/json"}

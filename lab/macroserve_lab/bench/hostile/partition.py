@@ -1,5 +1,5 @@
-"""Measure an asymmetric partition: a cell sees its instance, but the ingress receives no byte of
-it."""
+"""Measure an asymmetric partition: a cell reaches its instance, but the ingress receives nothing
+from it."""
 
 import asyncio
 import time
@@ -32,9 +32,9 @@ async def measure(settings: EngineSettings) -> dict[str, float]:
 async def observe(endpoint: str, path: LossyPath, partition_s: float) -> dict[str, float]:
     """Return the figures of streams while one of several instances is out of the ingress's reach.
 
-    partition_gap_s: longest time that a client waited for its first or its next token.
-    partition_streams_broken: number of streams that did not end whole.
-    path: the path to that instance, which carries nothing for ``partition_s``.
+    partition_gap_s: longest time that a client waited for a token.
+    partition_streams_broken: number of incomplete streams.
+    path: the path to that instance, which loses everything for ``partition_s``.
     """
     async with bystanders(endpoint + "/v1/completions", NUM_STREAMS, NUM_TOKENS) as seen:
         await asyncio.sleep(3)

@@ -1,8 +1,8 @@
-"""Measure how many engines and streams are lost to one request that kills the engine that runs it.
+"""Measure how many engines and streams are lost to one request that kills its engines.
 
-Faults of an engine that a request causes look alike: an illegal memory access on a GPU, a
-segmentation fault in a grammar library. The benchmark makes such a fault: the deployment's
-processes import a module that kills the engine for prompts of a certain length.
+Examples of such faults are illegal memory accesses on a GPU and segmentation faults in a grammar
+library. Here the deployment's processes import a module that kills the engine for prompts of a
+certain length.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ INSTANCES = 4
 NUM_BYSTANDERS = 8
 NUM_TOKENS = 200
 AT_ONCE, AFTER_A_TOKEN = 666, 667
-"""Prompt lengths that kill an engine as it takes the request in, and after its first token."""
+"""Prompt lengths that kill an engine at once, and after the first token."""
 REQUEST_TIMEOUT_S = 300.0
 WATCH_S = 0.2
 AFTERMATH_S = 20.0
@@ -113,7 +113,7 @@ async def _watch(deployment: Served, lost: set[int]) -> None:
 
 
 async def _poison(deployment: Served, length: int) -> int:
-    # So many tokens take any engine longer than it has left to live.
+    # More tokens than an engine generates before it dies.
     body = {"model": MODEL, "prompt": [5] * length, "max_tokens": 1000, "ignore_eos": True}
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     async with (
@@ -124,7 +124,7 @@ async def _poison(deployment: Served, length: int) -> int:
 
 
 async def _whole_again(deployment: Served) -> None:
-    """Wait until as many instances serve as before, for RECOVERY_S at most."""
+    """Wait until all instances serve again, at most RECOVERY_S."""
     for _ in range(RECOVERY_S):
         if deployment.num_serving == INSTANCES:
             return

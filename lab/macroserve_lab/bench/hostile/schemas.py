@@ -1,4 +1,4 @@
-"""Send twenty schemas that take minutes to compile, beside streams that need none of them."""
+"""Send twenty schemas that take minutes to compile, next to streams without schemas."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ NO_ANSWER = 0
 
 
 async def measure(deployment: Served) -> dict[str, float]:
-    """Return how far the schemas disturb the endpoint and its bystanders.
+    """Return the disturbance of the endpoint and its bystanders by the schemas.
 
     schema_pause_s: longest pause of a bystander's stream.
-    schema_streams_broken: number of bystanders' streams that did not end whole.
+    schema_streams_broken: number of bystanders' incomplete streams.
     schema_engines_lost: number of engines lost.
     schema_5xx: number of schemas answered with 500 or above, or not at all.
     """
@@ -55,7 +55,7 @@ async def _send(url: str) -> list[int]:
 
 
 def _body(seed: int) -> dict[str, object]:
-    """Return a body with a schema of its own, so that a cache of grammars does not help."""
+    """Return a body with a new schema, so that a cache of grammars does not help."""
     properties = {
         f"p{seed}_{i}": {"type": "string", "pattern": "(a{1,500}){1,500}"}
         for i in range(NUM_PATTERNS)

@@ -1,5 +1,4 @@
-"""Run ``macroserve up`` in a process of its own, as a hostile client meets it, reconciler
-included."""
+"""``macroserve up`` in a separate process, for hostile clients."""
 
 import asyncio
 import contextlib
@@ -34,7 +33,7 @@ ENGINES: Mapping[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A served deployment has an API at the base URL ``endpoint`` and writes to ``log``."""
+    """A deployment with an API at the base URL ``endpoint`` and its output in ``log``."""
 
     endpoint: str
     process: psutil.Process
@@ -58,7 +57,7 @@ class Served:
 
     @property
     def num_serving(self) -> int:
-        """Return the number of instances that have started and are not lost."""
+        """Return the number of serving instances."""
         return num_serving(self.log)
 
     def ingress_mb(self) -> float:
@@ -70,11 +69,10 @@ class Served:
 async def served(
     engine: str, instances: int, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Served]:
-    """Serve a deployment of one of ENGINES with one ingress; every process has ended when left.
+    """Serve a deployment of one of ENGINES with one ingress until left. Raises RuntimeError with
+    the end of the log if it does not become ready.
 
     environment: further variables for all of the deployment's processes.
-
-    Raises RuntimeError with the end of the log when the deployment does not become ready.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:

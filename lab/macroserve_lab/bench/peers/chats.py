@@ -1,8 +1,8 @@
-"""Chats of several turns: the prompt of each is the former prompt, its answer and new words.
+"""Chats of several turns: each prompt is the previous prompt, its answer and new words.
 
-Turns are planned open loop, so that every deployment is offered the same requests: a turn leaves at
-its time, or right after the answer before it where that comes later. Chats that had begun before
-the run are among them, with a history of words: the rate is steady from the first second on.
+Turns are planned open loop, so that every deployment gets the same requests: a turn is sent at its
+time, or right after the previous answer if that is later. Some chats began before the run, with a
+history of words, so that the rate is steady from the first second on.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ TOKENS_PER_WORD = 2
 
 
 class Turn(NamedTuple):
-    """A turn is one request of a chat."""
+    """One request of a chat."""
 
     at_s: float
     """Seconds since the start of the run; negative before it."""
@@ -40,7 +40,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A chat has some messages from before the run, and turns to send."""
+    """Messages from before the run, and turns to send."""
 
     history: tuple[Message, ...]
     turns: tuple[Turn, ...]
@@ -48,7 +48,7 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class ChatLoad:
-    """Chats begin as a Poisson process. Each number within a range is as likely as the others."""
+    """Chats that begin as a Poisson process, with numbers uniformly drawn from ranges."""
 
     name: str
     rates: Sequence[float]

@@ -1,4 +1,4 @@
-"""The deployments that are compared: how each starts, with the same engines behind it."""
+"""The compared deployments, with the same engines."""
 
 import asyncio
 import json
@@ -37,13 +37,13 @@ class Engines:
     settings: EngineSettings
     count: int
     threads: int
-    """Compute threads of each, as ``macroserve up`` gives them."""
+    """Compute threads of each engine, as by ``macroserve up``."""
     is_split: bool = False
-    """Stock engines have two processes each, as by default on a CPU: they wait for each other in
-    busy loops and take about twice the CPU for the same tokens. Macroserve's engines have one."""
+    """Whether stock engines have two processes each, the default on a CPU: they wait for each other
+    in busy loops and take about twice the CPU. Macroserve's engines have one process."""
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """Return the environment of stock engines, which run beside their servers."""
+        """Return the environment of stock engines."""
         return {
             **os.environ,
             **DEFAULTS,
@@ -54,7 +54,7 @@ class Engines:
 
 
 class Deployment(Protocol):
-    """A deployment serves one model with some engines behind one OpenAI endpoint."""
+    """A deployment of one model on some engines behind one OpenAI endpoint."""
 
     @property
     def name(self) -> str:
@@ -62,16 +62,14 @@ class Deployment(Protocol):
         ...
 
     async def start(self, engines: Engines, processes: Processes) -> str:
-        """Start everything and return the URL of the endpoint when all engines serve.
-
-        Raises PeerError where that does not come about.
-        """
+        """Start everything; return the URL of the endpoint when all engines serve. Raises PeerError
+        if that fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class VllmRouter:
-    """Stock vLLM API servers serve behind vLLM's own router, ``vllm-router``."""
+    """Stock vLLM API servers behind vLLM's router, ``vllm-router``."""
 
     peers: PeersEnvironment
     policy: str
@@ -118,8 +116,8 @@ class VllmRouter:
 
 @dataclass(frozen=True, slots=True)
 class Dynamo:
-    """Dynamo's vLLM workers serve behind its frontend, which routes; they find each other through
-    files, and talk by TCP and ZeroMQ."""
+    """Dynamo's vLLM workers behind its routing frontend, with discovery by files and communication
+    over TCP and ZeroMQ."""
 
     peers: PeersEnvironment
     mode: str
@@ -171,7 +169,7 @@ class Dynamo:
 
 @dataclass(frozen=True, slots=True)
 class MacroserveUp:
-    """``macroserve up`` serves instances of one pool, with the strategy ``unified``."""
+    """``macroserve up`` with instances of one pool and the strategy ``unified``."""
 
     name: str = "macroserve"
 
@@ -200,11 +198,8 @@ class MacroserveUp:
 
 
 def macroserve_manifest(engines: Engines) -> dict[str, object]:
-    """Return the manifest of the deployment: the quickstart's, with one ingress, since the others
-    have one router.
-
-    Whatever it does not say is as by default.
-    """
+    """Return the deployment's manifest: the quickstart's, with one ingress, as the others have one
+    router, and defaults otherwise."""
     settings = engines.settings
     return {
         "apiVersion": "macroserve.io/v1alpha1",
@@ -239,7 +234,7 @@ def macroserve_manifest(engines: Engines) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _KvEvents:
-    """An engine publishes what its prefix cache holds on a port of its own."""
+    """An engine's events of its prefix cache, published on a separate port."""
 
     port: int = field(default_factory=free_port)
 
@@ -254,7 +249,7 @@ class _KvEvents:
 
 
 def _num_workers(health: object) -> int:
-    """Return the workers that take requests, of what Dynamo's frontend says at ``/health``."""
+    """Return the number of ready workers in the answer of Dynamo's frontend at ``/health``."""
     if not isinstance(health, Mapping):
         return 0
     instances = health.get("instances")

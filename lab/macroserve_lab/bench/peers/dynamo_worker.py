@@ -1,12 +1,12 @@
-"""Dynamo's vLLM worker on the CPU build of the vLLM that Macroserve runs.
+"""Dynamo's vLLM worker on Macroserve's CPU build of vLLM.
 
     python dynamo_worker.py SITE ARGUMENTS OF dynamo.vllm...
 
-SITE is the folder with Dynamo's packages. They come after this environment's own, so that vLLM and
-all that it needs are the same as in every other deployment.
+SITE is the folder with Dynamo's packages, which come after this environment's, so that vLLM and its
+dependencies are the same as in other deployments.
 
-Dynamo 1.6.1 asks for vLLM 0.31 with CUDA. Two names that it imports for images and for embeddings
-are not there in vLLM 0.32 without torchvision; they stand in here, and a text model calls neither.
+Dynamo 1.6.1 requires vLLM 0.31 with CUDA. Two names that it imports for images and embeddings are
+missing in vLLM 0.32 without torchvision; they are faked here, and a text model uses neither.
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""The environment of the peers' routers and frontends, which ``make peers`` makes."""
+"""The environment of the peers' routers and frontends, created by ``make peers``."""
 
 from dataclasses import dataclass
 from importlib.metadata import distributions
@@ -10,12 +10,12 @@ PACKAGES = ("vllm-router", "ai-dynamo")
 
 
 class MissingEnvironmentError(Exception):
-    """The environment is not there or not whole; the message is a sentence for the user."""
+    """A missing or incomplete environment; the message is for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeersEnvironment:
-    """The environment is a folder of Python's ``venv``; the engines run from Macroserve's own."""
+    """A folder of Python's ``venv``; the engines run in Macroserve's environment."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""Figures of a comparison: medians of rounds, with the least and the most."""
+"""Figures of a comparison: medians of rounds, with minimum and maximum."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,8 +15,7 @@ OURS = "macroserve"
 LEVEL = 0.9
 """Share of requests within their targets up to which a rate counts."""
 CPU_PEER = "vllm_router_"
-"""Start of the names of deployments with which CPU seconds are compared: vLLM's API servers and its
-router."""
+"""Prefix of the deployments to compare CPU seconds with: vLLM's API servers and its router."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -129,7 +128,7 @@ def _p99_ttft_ratio(
 
 
 def _p99_ttft_s(points: Sequence[Point], rate: float) -> float:
-    """Return P99 of TTFT at a rate, on a line between the swept rates beside it."""
+    """Return P99 of TTFT at a rate, interpolated between swept rates."""
     ordered = sorted(points, key=lambda point: point.rate)
     rates = [point.rate for point in ordered]
     return float(np.interp(rate, rates, [point.ttft_s["p99"] for point in ordered]))
@@ -145,7 +144,7 @@ def _cpu_s(points: Sequence[Point], name: str) -> dict[int, float]:
 
 
 def _cpu_ratio(cpu_s: Mapping[str, Mapping[int, float]]) -> Figures:
-    """Return our CPU seconds per request as a multiple of the least of vLLM's with its router."""
+    """Return our CPU seconds per request as a multiple of vLLM's with its router, its minimum."""
     routers = [found for name, found in cpu_s.items() if name.startswith(CPU_PEER) and found]
     if OURS not in cpu_s or not routers:
         return {}
@@ -156,7 +155,7 @@ def _cpu_ratio(cpu_s: Mapping[str, Mapping[int, float]]) -> Figures:
 
 
 def _spread(name: str, values: Iterable[float]) -> Figures:
-    """Return the median under the name itself, and the least and the most beside it."""
+    """Return the median, minimum and maximum, by keys with ``name``."""
     found = list(values)
     if not found:
         return {}

@@ -1,4 +1,4 @@
-"""The journal keeps every measured point as a JSON line, so that a run that was stopped goes on."""
+"""The journal of measured points, a JSON line each, by which a stopped run continues."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ import msgspec
 
 
 class PointKey(NamedTuple):
-    """The key of one measurement: what is the same in no two of them."""
+    """The unique key of a measurement."""
 
     round: int
     deployment: str
@@ -30,20 +30,20 @@ class Settings(msgspec.Struct, frozen=True, tag="settings"):
     threads: int
     """Compute threads of each engine."""
     split_engines: bool
-    """Stock engines have two processes each."""
+    """Whether stock engines have two processes each."""
     seed: int
     traces: dict[str, str]
-    """SHA-256 of the traces that were given, by load; see ``Traces.digests``."""
+    """SHA-256 of the given traces by load; see ``Traces.digests``."""
 
 
 class Point(msgspec.Struct, frozen=True, tag="point"):
-    """A point is one load at one rate against one deployment, once."""
+    """A measurement of one load at one rate against one deployment."""
 
     round: int
     deployment: str
     load: str
     rate: float
-    """Requests per second that were planned."""
+    """Planned requests per second."""
     num_requests: int
     num_failed: int
     attainment: float
@@ -55,12 +55,12 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
     tokens_per_s: float
     """Output tokens per second up to the end of the last request."""
     cached_share: float | None
-    """Share of the prompt tokens that prefix caches had; None where the endpoint does not tell."""
+    """Share of cached prompt tokens; None if the endpoint does not report it."""
     cpu_s: float
-    """CPU seconds of all processes but the engines, from first request to last answer."""
+    """CPU seconds of all processes except engines, from first request to last answer."""
     engine_cpu_s: float
     rss_mb: float
-    """Memory of all processes but the engines, at the end."""
+    """Memory of all processes except engines, at the end."""
     engine_rss_mb: float
     client_cpu: float
     """Share of one core that the client used."""
@@ -71,12 +71,12 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
 
 
 class Idle(msgspec.Struct, frozen=True, tag="idle"):
-    """A deployment's usage in a round while it has nothing to do."""
+    """A deployment's usage in a round without requests."""
 
     round: int
     deployment: str
     cpu_pct: float
-    """Percent of one core that all processes but the engines use."""
+    """Usage of all processes except engines, percent of one core."""
     engine_cpu_pct: float
     rss_mb: float
     start_s: float
@@ -84,7 +84,7 @@ class Idle(msgspec.Struct, frozen=True, tag="idle"):
 
 
 class JournalError(Exception):
-    """The journal belongs to another measurement; the message is a sentence for the user."""
+    """A journal of another measurement; the message is for users."""
 
 
 _Line = Settings | Point | Idle
@@ -93,7 +93,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 @dataclass(slots=True)
 class Journal:
-    """The journal is open for appending; what it holds is in memory, too."""
+    """A journal open for appending, with its content in memory."""
 
     path: Path
     points: list[Point]
@@ -101,11 +101,8 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, settings: Settings) -> Self:
-        """Open the journal, or begin it where there is none.
-
-        A last line that was cut off is removed. Raises JournalError where the journal has other
-        settings or is no journal at all.
-        """
+        """Open or create the journal, and remove an incomplete last line. Raises JournalError if it
+        has other settings or is no journal."""
         whole = _whole_lines(path)
         if not whole:
             path.write_bytes(_encoded(settings))

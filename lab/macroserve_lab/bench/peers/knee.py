@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Knee(NamedTuple):
     """The rate at which attainment falls below a level.
 
-    is_outside: whether all swept rates are on one side of it, so that ``rate`` is the nearest.
+    is_outside: whether all swept rates are on one side of it; ``rate`` is then the nearest.
     """
 
     rate: float
@@ -18,8 +18,8 @@ class Knee(NamedTuple):
 def knee(points: Iterable[tuple[float, float]], level: float) -> Knee:
     """Return the knee of rates with their attainments, in any order; at least one.
 
-    Attainment is taken to fall with the rate: where noise has it rise, neighbors are pooled until
-    it does not (isotonic regression), and a line goes from each rate to the next.
+    Attainment is assumed to fall with the rate: where noise lets it rise, neighbors are pooled
+    (isotonic regression). Between rates it is interpolated linearly.
     """
     pooled = _falling(sorted(points))
     rates = [rate for rate, _ in pooled]
@@ -31,7 +31,7 @@ def knee(points: Iterable[tuple[float, float]], level: float) -> Knee:
 
 
 def _falling(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points with the nearest attainments, by squares, that never rise."""
+    """Return the points with non-increasing attainments that are nearest by least squares."""
     blocks: list[tuple[float, int]] = []  # mean and number of points
     for _, attainment in points:
         blocks.append((attainment, 1))

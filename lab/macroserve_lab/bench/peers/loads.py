@@ -1,4 +1,4 @@
-"""The loads of the comparison. Equal seeds give equal requests, whatever deployment answers."""
+"""The loads of the comparison. Equal seeds give equal requests for all deployments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ from macroserve_lab.bench.peers.send import send
 from macroserve_lab.bench.peers.traces import Traces
 
 VOCAB_SIZE = 2000
-"""Token ids below this are in the vocabulary of the tiny model."""
+"""Limit on token ids, within the vocabulary of the tiny model."""
 MAX_PROMPT_TOKENS = 1800
 MAX_OUTPUT_TOKENS = 200
 """Caps that keep every request within 2,048 tokens, the model's length."""
 SERVICE_SCALE = 0.15
-"""Scale of the lengths of Azure's conversations and of ServeGen's clients, which a small model on a
-CPU takes for those of a large one."""
+"""Scale of the lengths of Azure's conversations and of ServeGen's clients, for a small model on a
+CPU."""
 CODE_SCALE = 0.24
 """Scale of the lengths of Azure's code completions: the largest at which no prompt is capped, as
 the longest has 7,437 tokens."""
@@ -38,7 +38,7 @@ PREFIX_SCALE = 1 / 16
 
 
 class Load(Protocol):
-    """A load is sent at a rate for some time, and gives the records of its requests."""
+    """A load that can be sent at a rate for some time."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Load(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RequestLoad:
-    """Independent requests arrive as their source has them, with lengths within limits."""
+    """Independent requests from a source, with limited lengths."""
 
     name: str
     rates: Sequence[float]
@@ -79,8 +79,8 @@ class RequestLoad:
 
 
 def loads(traces: Traces) -> dict[str, Load]:
-    """Return every load by its name, synthesized where no trace is given; ``servegen`` is there
-    with its clients alone.
+    """Return every load by its name, synthesized without a trace, except ``servegen``, which needs
+    its clients.
 
     Raises ValueError for a bad trace, for a prefix trace without ``hash_ids``, and for clients that
     send nothing when the load begins.

@@ -15,12 +15,12 @@ from macroserve_lab.bench.peers.journal import Point
 COLORS = ("#d9822b", "#0a8f6a", "#8f398f", "#b7950b", "#c23030", "#5c7080", "#7d5ba6")
 MARKERS = "sD^vPX*"
 NUM_COLUMNS = 3
-"""Most panels beside each other."""
+"""Maximum panels in a row."""
 
 
 def plot_peers(path: Path, points: Sequence[Point]) -> None:
-    """Draw attainment over rate, one panel a load, as a PNG or SVG file: medians of the rounds, and
-    a band from the least to the most."""
+    """Draw attainment over rate, a panel per load, as a PNG or SVG file: medians of the rounds, and
+    a band from minimum to maximum."""
     loads = sorted({point.load for point in points})
     names = sorted({point.deployment for point in points}, key=lambda name: (name != OURS, name))
     styles = {name: (BLUE, "o") for name in names if name == OURS}

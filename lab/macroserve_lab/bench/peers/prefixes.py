@@ -7,18 +7,18 @@ from macroserve.workload.lengths import Lognormal
 
 NUM_ROWS = 4096
 NUM_PREFIXES = 24
-"""Prefixes: together they are larger than one engine's cache, and smaller than three."""
+"""Prefixes, together larger than one engine's cache and smaller than three."""
 PREFIX_BLOCKS = (12, 36)
-"""Range of blocks of a shared prefix: 6,000 to 18,000 tokens, as of documents and of tools."""
+"""Range of blocks of a shared prefix: 6,000 to 18,000 tokens, like documents and tools."""
 QUESTION_BLOCKS = (1, 6)
-"""Range of blocks of a request's own."""
+"""Range of blocks that belong to one request."""
 _OUTPUT = Lognormal(343.0, 250.0)
 """Output tokens; the mean is that of Mooncake's conversations."""
 
 
 def shared_prefixes(seed: int = 0) -> list[Arrival]:
-    """Return requests each of which begins with one of some prefixes; the k-th most popular prefix
-    is asked for with a weight of 1 / k (Zipf)."""
+    """Return requests with shared prefixes, of which the k-th most popular has the weight 1 / k
+    (Zipf)."""
     random = Random(seed)
     next_id = 0
 

@@ -1,4 +1,4 @@
-"""Processes of one deployment: started together, ended together."""
+"""Processes of one deployment, started and ended together."""
 
 import asyncio
 import ctypes
@@ -18,20 +18,20 @@ from macroserve_lab.bench.peers.usage import Usage
 START_TIMEOUT_S = 600.0
 """Seconds for all of a deployment to start: three engines share the cores."""
 STOP_TIMEOUT_S = 20.0
-"""Seconds to stop in order, before every process is killed."""
+"""Time for a clean stop, before every process is killed."""
 POLL_S = 0.2
 TAIL_LINES = 5
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class PeerError(Exception):
-    """A deployment does not start or stop; the message is a sentence for the user."""
+    """A deployment that does not start or stop; the message is for users."""
 
 
 class Processes:
-    """The processes of one deployment run below this process.
+    """The processes of one deployment, descendants of this process.
 
-    folder: folder for logs and for other files of the deployment.
+    folder: for logs and other files of the deployment.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,10 +53,8 @@ class Processes:
             )
 
     async def until(self, what: str, is_so: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until a condition holds.
-
-        Raises PeerError where a process has ended, or after ``START_TIMEOUT_S``.
-        """
+        """Wait until a condition holds. Raises PeerError if a process ends, or after
+        ``START_TIMEOUT_S``."""
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 while not await is_so():
@@ -82,7 +80,7 @@ class Processes:
         return Usage.below(os.getpid())
 
     async def stop(self) -> None:
-        """End every process below this one, in order as far as they do so themselves."""
+        """End every descendant process, and kill those that do not end in time."""
         for process in self._started.values():
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -98,7 +96,7 @@ class Processes:
 
 @asynccontextmanager
 async def processes(folder: Path) -> AsyncIterator[Processes]:
-    """Hold the processes of one deployment; every one has ended when left."""
+    """Hold the processes of one deployment, and end them all when left."""
     adopt_orphans()
     started = Processes(folder)
     try:
@@ -112,7 +110,7 @@ async def processes(folder: Path) -> AsyncIterator[Processes]:
 
 
 async def json_of(url: str) -> object:
-    """Return the JSON that a URL answers with; None where it does not."""
+    """Return the JSON answer of a URL; None without an answer."""
     try:
         async with aiohttp.ClientSession(timeout=_ANSWER_TIMEOUT) as http, http.get(url) as answer:
             return await answer.json() if answer.status == 200 else None
@@ -134,5 +132,5 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end the process, in order, when the benchmark is killed."""
+    """Let the kernel terminate the process when the benchmark is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A load whose lengths and shared blocks are those of a data set's rows."""
+"""A load with the lengths and shared blocks of a data set's rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from macroserve.workload.load import EndlessLoad
 
 @dataclass(frozen=True, slots=True)
 class RowLoad(EndlessLoad):
-    """Requests take the rows in order from a random one on, and begin again after the last."""
+    """Requests from consecutive rows, cyclically from a random one."""
 
     rows: Sequence[Arrival]
 

@@ -1,4 +1,4 @@
-"""Measure whole deployments in turns."""
+"""The measurement of deployments, interleaved."""
 
 import asyncio
 import tempfile
@@ -20,18 +20,18 @@ from macroserve_lab.bench.peers.sweep import Sweep, Turn
 SETTLE_S = 5.0
 """Seconds after warm-up, before a deployment counts as idle."""
 IDLE_S = 15.0
-"""Seconds over which idle usage is measured: several periods of statuses and health checks."""
+"""Time of the measurement of idle usage: several periods of statuses and health checks."""
 TIMEOUT_S = 60.0
-"""Seconds that a request may take; a later one has failed."""
+"""Time limit of a request."""
 WARM_UP_RATE, WARM_UP_S = 3.0, 6.0
-"""Requests per second and seconds of the load that every engine sees first."""
+"""Requests per second and seconds of the warm-up."""
 PAUSE_S = 2.0
-"""Seconds between points, for what clients have left to end."""
+"""Pause between points, for running requests to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A comparison measures the points of a sweep that the journal does not hold yet."""
+    """A measurement of the points of a sweep that are missing in the journal."""
 
     sweep: Sweep
     deployments: Mapping[str, Deployment]
@@ -44,8 +44,8 @@ class Comparison:
     """Function called with a sentence for each step."""
 
     async def run(self) -> None:
-        """Measure what is missing. Raises PeerError where a deployment fails; what was measured
-        until then is in the journal."""
+        """Measure the missing points. Raises PeerError if a deployment fails; earlier points are in
+        the journal."""
         for turn in self.sweep.turns(self.journal.keys):
             await self._take(turn)
 
@@ -72,10 +72,7 @@ class Comparison:
                         self._say_measured(point)
 
     async def _warm_up(self, client: LoadClient, model: str, turn: Turn) -> None:
-        """Send every load for some seconds.
-
-        Raises PeerError where a request fails: the deployment does not serve the load at all.
-        """
+        """Send every load for some seconds. Raises PeerError if a request fails."""
         for name in sorted({point.load for point in turn.points}):
             load = self.loads[name]
             records = await load.run(client, model, WARM_UP_RATE, WARM_UP_S, seed=2**40)

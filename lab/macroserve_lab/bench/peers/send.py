@@ -1,4 +1,4 @@
-"""Send a plan, however long the answers take; the client's time limit bounds each."""
+"""Sending of planned requests, independently of answers."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Attainment by the size of requests: a good mean can hide that long prompts come last."""
+"""Attainment by the size of requests, as a good mean can hide late long prompts."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,8 +7,7 @@ from macroserve.bench.serve.record import RequestRecord
 from macroserve.core.request import Slo
 
 SIZES = ("short", "medium", "long")
-"""Thirds of a point's requests, by prompt tokens. All deployments get the same requests of a point,
-so that their thirds are comparable whatever the load's lengths are."""
+"""Thirds of a point's requests by prompt tokens, which are the same for all deployments."""
 
 
 def attainment_by_size(records: Sequence[RequestRecord], slo: Slo) -> dict[str, float]:

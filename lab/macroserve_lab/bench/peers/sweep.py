@@ -1,4 +1,4 @@
-"""The order of a sweep: rounds, in each whole deployments in turns, in each its points."""
+"""The order of a sweep: points in deployments in rounds."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from macroserve_lab.bench.peers.journal import PointKey
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn is one deployment in one round: it starts, meets its points and stops."""
+    """One deployment in one round, with its points."""
 
     round: int
     deployment: str
@@ -18,10 +18,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The sweep has every rate of every load, for every deployment, in every round.
+    """All rates of all loads, for all deployments, in all rounds.
 
-    Orders are shuffled in each round anew, so that slow minutes of the machine meet all alike; they
-    depend on the seed and on the round alone.
+    The order is shuffled by seed and round, so that slow minutes of the machine affect all
+    deployments.
     """
 
     rounds: int
@@ -50,10 +50,10 @@ class Sweep:
         return self.rounds * len(self.deployments) * sum(map(len, self.rates.values()))
 
     def num_done(self, done: Set[PointKey]) -> int:
-        """Return how many of the sweep's points are done; ``done`` may have others, too."""
+        """Return the number of the sweep's points in ``done``, which may have others."""
         return self.num_points - sum(len(turn.points) for turn in self.turns(done))
 
     def seed_of(self, point: PointKey) -> int:
-        """Return the seed of a point's requests, equal for all deployments: the requests are, too.
-        They differ between points, so that no prefix cache is warm from another one."""
+        """Return the seed of a point's requests, equal for all deployments and different between
+        points, so that no prefix cache is warm from another one."""
         return Random(f"{self.seed}/{point.round}/{point.load}/{point.rate:g}").getrandbits(32)

@@ -1,4 +1,4 @@
-"""Recorded data that loads take in place of synthesized lengths."""
+"""Recorded data in place of synthesized lengths."""
 
 import hashlib
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Traces are named as the loads that take them. None: the load is synthesized, but for
-    ``servegen``, which is left out."""
+    """Traces by the names of their loads. Without one, a load is synthesized, or omitted
+    (``servegen``)."""
 
     azure_conv: Path | None = None
     azure_code: Path | None = None
@@ -20,7 +20,7 @@ class Traces:
     """Time in the clients' files at which the load begins."""
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the traces that were given, by load."""
+        """Return the SHA-256 of the given traces by load."""
         files = {
             "azure_conv": self.azure_conv,
             "azure_code": self.azure_code,

@@ -1,4 +1,4 @@
-"""CPU time and memory of a deployment's processes, engines apart from all others (Linux only)."""
+"""CPU time and memory of a deployment's processes, engines separately (Linux only)."""
 
 import os
 from collections import defaultdict
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 ENGINE_NAMES = ("VLLM::EngineCor", "VLLM::Worker")
-"""Starts of the names of engine processes, which vLLM itself sets; Linux keeps 15 characters.
-Macroserve's engines bear the same names."""
+"""Prefixes of the names that vLLM gives to engine processes, also in Macroserve; Linux keeps 15
+characters."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -22,7 +22,7 @@ class _Process(NamedTuple):
     own_ticks: int
     """CPU time of the process itself."""
     reaped_ticks: int
-    """CPU time of its children that have ended."""
+    """CPU time of its ended children."""
     rss_bytes: int
 
     @property
@@ -38,7 +38,7 @@ class Usage:
     """Processes of engines; an engine may have several."""
     engine_cpu_s: float = 0.0
     other_cpu_s: float = 0.0
-    """CPU seconds of every process but the engines', and of their children that have ended."""
+    """CPU seconds of all processes except engines', and of their ended children."""
     engine_rss_bytes: int = 0
     other_rss_bytes: int = 0
 

@@ -38,7 +38,7 @@ PAPERS_HOST = Host(step_s=0.015, sequence_s=1.35e-3)
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant is a strategy with the settings of an engine.
+    """A strategy with settings of an engine.
 
     rebuilds: whether keys and values are recomputed from hidden states, as by the paper's kernel.
     """
@@ -53,7 +53,7 @@ APT = STRATEGIES["aptserve"]
 FCFS = replace(APT, batch=fcfs_batch, chooses_decodes=False)
 KV_ONLY = replace(APT, hybrid_cache=HybridCache.NEVER)
 DECAYED = "aptserve, late value 0.4"
-"""Variant whose late requests keep that share of their value (section 6.6)."""
+"""Variant with late requests of this share of their value (section 6.6)."""
 
 VARIANTS = {
     "prefill-first": Variant(STRATEGIES["prefill-first"]),
@@ -83,7 +83,7 @@ def experiment(model: str, name: str, variant: str, variation: float = 1.0) -> E
     ttft_s, tbt_s = TARGETS_S[name][model]
     shape = MODELS[model]
     cluster = ClusterSpec(
-        # Only where a key is turned by its position does it have to be made again.
+        # Keys must be recomputed only with rotary embedding.
         replace(shape, rotary=True) if chosen.rebuilds else shape,
         A100_40GB,
         NVLINK_3,

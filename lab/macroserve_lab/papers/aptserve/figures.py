@@ -39,7 +39,7 @@ from macroserve_lab.papers.sweep import (
 FLOORED = {"least": LOWEST_TRIED, "least_ours": True}
 LEVELS = {"90 %": 0.9, "60 %": 0.6}
 DURATION_S = {"ShareGPT": 300.0, "HumanEval": 150.0, "LongBench": 600.0}
-"""Seconds of as many requests as the paper's at Apt-Serve's rates."""
+"""Durations of the paper's number of requests at Apt-Serve's rates, seconds."""
 
 GAINS = {
     "90 %": {"prefill-first": (2.3, 4.0), "sarathi": (1.9, 3.4), "fastgen": (1.8, 3.3)},
@@ -90,10 +90,10 @@ ATTAINMENT = Figure(
 # Figure 9, section 6.4: attainment by how bursty the arrivals are.
 
 BURSTY_RATES = {"ShareGPT": 3.8, "HumanEval": 9.0, "LongBench": 1.5}
-"""Requests per second, at which the paper's Apt-Serve and Sarathi attain about as much."""
+"""Requests per second at which the paper's Apt-Serve and Sarathi attain about the same."""
 
 MOST_TIMES = 7.5
-"""Most times a baseline's attainment that Apt-Serve attains."""
+"""Largest factor of Apt-Serve's attainment over a baseline's."""
 
 BURSTY_BASELINES = ("prefill-first", "sarathi")
 

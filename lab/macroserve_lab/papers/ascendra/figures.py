@@ -131,7 +131,7 @@ MORE_IN_TIME = 1.7
 (abstract)."""
 
 LEAST_SHARE = 0.01
-"""Share that stands for any smaller one."""
+"""Lower bound of shares, for ratios."""
 
 CURVES = Sweep(
     lambda case, system: Curve(
@@ -376,7 +376,7 @@ SHORTER_AT_HP = 4.0
 """Factor by which requests wait longer at an LP instance than at an HP one (section 8.3)."""
 
 LEAST_DELAY_S = 1e-3
-"""Delay in seconds that stands for any shorter one."""
+"""Lower bound of delays, for ratios, seconds."""
 
 BREAKDOWNS = Sweep(
     lambda rate, system: Breakdown(

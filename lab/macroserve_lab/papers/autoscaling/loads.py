@@ -14,7 +14,7 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 4000, 1000
 
 
 class ChangingLoad(Protocol):
-    """A frozen dataclass, whose repr holds everything that decides its arrivals."""
+    """A frozen dataclass, whose repr determines its arrivals."""
 
     def arrivals(self, seed: int) -> list[Arrival]: ...
 

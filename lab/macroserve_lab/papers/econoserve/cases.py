@@ -24,7 +24,7 @@ SERVED = Slo(1e6, 1e6)
 """Targets that every request meets."""
 
 SCALE = 2.0
-"""The paper's SLO-scale: completion takes at most so many times as long as alone (section 4.1)."""
+"""The paper's SLO-scale: maximum completion time relative to an idle instance (section 4.1)."""
 
 BLOCK_SIZE = 32
 MAX_LENGTH = 4096
@@ -88,7 +88,7 @@ the last two the queues would grow without end here, and all systems miss nearly
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A variant is a strategy with a predictor of response lengths.
+    """A strategy with a predictor of response lengths.
 
     foresight: share of a trace's lengths that are known beforehand, see ``Experiment``.
     orders_by_target: whether requests have the paper's targets, which its ordering alone reads.
@@ -166,8 +166,8 @@ def topology(model: Model, num_instances: int) -> Topology:
 
 
 def alone_s(model: Model, trace: Trace) -> tuple[float, float]:
-    """Return the time of a prompt and of a token of an instance that has nothing else to do, in the
-    mean of the trace, seconds (t_p and t_g of section 4.1)."""
+    """Return the mean time of the trace's prompts and tokens on an idle instance, seconds (t_p and
+    t_g of section 4.1)."""
     alone, workload = cluster(model), WORKLOADS[trace.workload]
     step_time = StepTime(alone.shape, alone.device, alone.link, alone.host)
     num_prompt, num_output = round(workload.prompt.mean), round(workload.output.mean)
