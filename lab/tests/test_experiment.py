@@ -1,4 +1,4 @@
-"""Deployments and experiments: what they are made of, and that they can be repeated."""
+"""Deployments and experiments: their contents, and reproducibility."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Beginnings of prompts travel with a handle, and nothing that is read in their place does harm."""
+"""Prefixes are sent with a handle, and malformed ones do no harm."""
 
 from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""A manifest has fields that may change while instances run, and fields that may not."""
+"""Some fields of a manifest may change while instances run, others may not."""
 
 import pytest
 from support.manifests import AUTOSCALING, GOOD, edited

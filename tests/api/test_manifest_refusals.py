@@ -1,4 +1,4 @@
-"""The decision table of invalid manifests lists what is refused and in which words."""
+"""Decision table of invalid manifests, with the error messages."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""Refusals of a manifest that concern more than one value are full sentences, too."""
+"""Refusals of a manifest that concern several values are also full sentences."""
 
 import pytest
 from support.manifests import ABSENT, AUTOSCALING, GOOD, edited

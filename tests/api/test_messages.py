@@ -55,7 +55,7 @@ def test_route_query_has_the_keys_that_it_was_given_or_none(
 
 
 def test_recorded_kinds_of_messages_are_all_present() -> None:
-    """Old pods send them until the last of these pods is replaced."""
+    """Old pods send them until all are replaced."""
     assert set(BEFORE) <= set(KINDS)
 
 

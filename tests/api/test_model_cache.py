@@ -1,4 +1,4 @@
-"""The table of invalid caches lists what is refused and in which words."""
+"""Decision table of invalid caches, with the error messages."""
 
 import pytest
 from support.manifests import edited

@@ -1,4 +1,4 @@
-"""vLLM's flags are named as a manifest names them."""
+"""vLLM's flags become the manifest's field names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The states of instances and cells are what their reports tell."""
+"""The states of instances and cells come from their reports."""
 
 from typing import Any
 

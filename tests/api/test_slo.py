@@ -1,4 +1,4 @@
-"""The decision table of invalid SLO classes lists what is refused and in which words."""
+"""Decision table of invalid SLO classes, with the error messages."""
 
 import pytest
 from support.manifests import edited

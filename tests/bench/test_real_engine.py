@@ -1,4 +1,4 @@
-"""A load for measurements has prompts that no cache knows."""
+"""A load for measurements has prompts that are in no cache."""
 
 import asyncio
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from macroserve.workload.arrivals import Arrival
 
 
 class Prompts:
-    """The engine keeps the prompts that it gets, and answers each with one token."""
+    """An engine that records prompts and answers each with one token."""
 
     def __init__(self) -> None:
         self.llm = self

@@ -1,4 +1,4 @@
-"""The shell completes what a fixed set of names allows, and a wrong name lists the set."""
+"""The shell completes names of fixed sets, and the error of a wrong name lists the set."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""The command hears SIGTERM from its first moment on."""
+"""The command handles SIGTERM from its start on."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Commands tell which extra installs what they lack."""
+"""Commands name the extra that installs missing packages."""
 
 import subprocess
 import sys

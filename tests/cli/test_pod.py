@@ -78,7 +78,7 @@ def test_thread_count_follows_the_cpu_limit(
 
 
 class Played:
-    """Notes what it is told. after_start: what happens once it serves."""
+    """A recorder of calls. after_start: called when it serves."""
 
     def __init__(self, after_start=lambda: None, healthy: bool = True) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""``macroserve run``: what it refuses, in which words, and how it fails."""
+"""``macroserve run``: refused options, and failures, with their messages."""
 
 import shutil
 import socket
@@ -92,7 +92,7 @@ def test_run_of_an_instance_without_a_name_is_refused(folder: Path) -> None:
 
 
 def ended(*arguments: str) -> tuple[int, str]:
-    """Exit code and last line of what it said."""
+    """Return the exit code and the last line of output."""
     process = subprocess.run(
         [*MACROSERVE, "run", *arguments], capture_output=True, text=True, timeout=200
     )

@@ -1,4 +1,4 @@
-"""Simulations leave out no field of a manifest without a word."""
+"""Simulations report every field of a manifest that they ignore."""
 
 import json
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ HONOURED: dict[str, tuple[Any, *tuple[Edit, ...]]] = {
     "spec.mitosis.lowerBound": (1,),
     "spec.mitosis.upperBound": (9,),
 }
-"""Fields that change what is simulated: another value, and what else the manifest then says."""
+"""Fields that change the simulation, with another value and further changes of the manifest."""
 
 DECIDED_BY_PLAN = {
     "spec.engine.pipelineParallel",
@@ -67,14 +67,14 @@ DECIDED_BY_PLAN = {
     "spec.mitosis.lowerBound",
     "spec.mitosis.upperBound",
 }
-"""Those of them that a plan decides itself."""
+"""Fields of these that a plan decides."""
 
 TOLD = {
     "spec.engine.dtype": ("float32", "rates are for 16 bits"),
     "spec.engine.args": ({"maxLogprobs": 3, "quantization": "fp8"}, "maxLogprobs, quantization"),
     "spec.engine.hostCacheMemory": ("64GiB", "devices' caches alone"),
 }
-"""Fields that are not simulated, and a part of the sentence that says so."""
+"""Fields that are not simulated, with a part of the message."""
 
 CACHE = "--start-up says how long a start takes"
 WITHOUT_EFFECT: dict[str, tuple[Any, str, *tuple[Edit, ...]]] = {
@@ -96,7 +96,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, str, *tuple[Edit, ...]]] = {
     "spec.autoscaling.minInstances": (2, "--autoscale names the bounds", AUTOSCALING),
     "spec.autoscaling.maxInstances": (9, "--autoscale names the bounds", AUTOSCALING),
 }
-"""Fields that change nothing in virtual time, another value of each, and the reason."""
+"""Fields without effect in virtual time, with another value and the reason."""
 
 ELSEWHERE = {
     "spec.model.source": "read_model reads the checkpoint's config.json",
@@ -107,7 +107,7 @@ ELSEWHERE = {
     "spec.autoscaling.stabilization.down": "AutoscaleOptions.limits "
     "(test_simulate_autoscaled_takes_the_windows_of_the_manifest)",
 }
-"""Fields that count in a simulation but are no part of its scenario, and where."""
+"""Fields that affect a simulation outside of its scenario, and where."""
 
 
 def leaves(path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Tokens as a model's own tokenizer counts them."""
+"""Token counts by a model's tokenizer."""
 
 import pytest
 

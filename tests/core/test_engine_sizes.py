@@ -1,4 +1,4 @@
-"""An engine's sizes are the given ones, and elsewhere vLLM's for the device."""
+"""An engine's sizes are configured, or vLLM's for the device."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The CRD tells people its values and rules, and Kubernetes its names, columns and scale."""
+"""The CRD documents values and rules, and defines names, columns and scale for Kubernetes."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The CRD says what the manifest says: neither can drift from the other."""
+"""CRD and manifest agree on fields, defaults and bounds."""
 
 import copy
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The chart's own test says no when nothing answers; that it says yes is seen in e2e."""
+"""The chart's test fails without an answer; e2e tests cover its success."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from support.chart import CHART
 
 
 def test_check_without_an_answer_fails() -> None:
-    # An address of this machine where nobody listens on any port.
+    # A local address without listening ports.
     env = {**os.environ, "OPERATOR_HOST": "127.77.77.77"}
     ended = subprocess.run(
         [sys.executable, CHART / "files" / "check.py"], env=env, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""The plain YAML is the chart's, and what kustomize puts around it fits."""
+"""The plain YAML equals the chart's output and fits with the kustomization."""
 
 import base64
 import runpy

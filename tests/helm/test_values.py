@@ -1,4 +1,4 @@
-"""Values are described, typed, and refused in clear words when they are invalid."""
+"""Values are described and typed, and invalid ones are refused with a clear message."""
 
 import re
 from collections.abc import Iterator

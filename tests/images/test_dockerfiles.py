@@ -1,4 +1,4 @@
-"""The Dockerfiles lint clean, and images made without an engine are configured as they say."""
+"""The Dockerfiles lint clean, and images built without Docker have the same configuration."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""An engine that this machine cannot run is refused before anything starts."""
+"""An engine that this machine cannot run is refused before the start."""
 
 import json
 from pathlib import Path

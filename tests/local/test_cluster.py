@@ -1,4 +1,4 @@
-"""The parts of a deployment on one machine, with processes that are played."""
+"""The components of a deployment on one machine, with fake processes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ HANGS = "hangs"
 
 
 class Played:
-    """The processes that have been started, of which the tests end some.
+    """Fake processes, some of which the tests end.
 
     Attributes:
         failing: Causes of the starts to come, by the names of the parts.

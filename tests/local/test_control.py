@@ -9,7 +9,7 @@ from macroserve.local.control import ControlServer, OrderRefusedError, send
 from macroserve.local.state import RunningDeployment
 
 NOBODY = "127.0.0.1:9"
-"""Nothing listens there: what goes there is lost."""
+"""An address without a server."""
 
 
 def _scale(instances: int) -> str:
@@ -19,7 +19,7 @@ def _scale(instances: int) -> str:
 
 
 async def ordered(order: str, body: str) -> str:
-    """The answer of a control server of its own."""
+    """Return the answer of a new control server."""
     server = ControlServer("token", lambda text: f"applied {text}", _scale)
     control = await server.start()
     try:

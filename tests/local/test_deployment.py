@@ -1,4 +1,4 @@
-"""The ingress of a deployment is started on a cluster that is played."""
+"""The ingress of a deployment is started on a fake cluster."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from macroserve.serving.ray.cells import DeployError
 
 @dataclass
 class Cluster:
-    """The fake cluster fails to start the ingress `num_failures` times."""
+    """A fake cluster that fails to start the ingress `num_failures` times."""
 
     num_failures: int
     num_tries: int = 0
@@ -29,7 +29,7 @@ class Cluster:
 
 
 async def deployed(monkeypatch: pytest.MonkeyPatch, cluster: Any) -> list[str]:
-    """Deploy the ingress; return what is said of it."""
+    """Deploy the ingress; return the messages."""
     with open("manifests/emulated.yaml") as file:  # noqa: ASYNC230, PTH123 - a small one
         manifest = loads(file.read(), "m")
     ingress = IngressOptions(macroinstance="m", keys=source())

@@ -24,7 +24,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def serving(route: web.RouteDef) -> AsyncIterator[str]:
-    """Serve the route on a port of its own; yield the URL."""
+    """Serve the route on a free port; yield the URL."""
     app = web.Application()
     app.add_routes([route])
     runner = web.AppRunner(app)
@@ -39,7 +39,7 @@ async def serving(route: web.RouteDef) -> AsyncIterator[str]:
 async def printed(
     has_template: bool, model: str = "m", api_keys: ApiKeySource | None = None
 ) -> tuple[list[str], dict[str, object]]:
-    """The words of the command and its body, for an endpoint of its own."""
+    """Return the words of the printed command, and its body."""
 
     async def tokenize(request: web.Request) -> web.Response:
         if api_keys and request.headers.get("Authorization") != "Bearer right":

@@ -1,4 +1,4 @@
-"""Manifest files: whatever is in them, the answer is a manifest or a sentence."""
+"""Manifest files of any content give a manifest or an error sentence."""
 
 import json
 import os

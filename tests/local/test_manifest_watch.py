@@ -1,4 +1,4 @@
-"""Saves of a manifest in every way that programs save files."""
+"""Changes of a manifest by all ways of saving files."""
 
 import asyncio
 import os

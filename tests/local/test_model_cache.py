@@ -1,4 +1,4 @@
-"""The folders of weights and compiled code are those that the libraries use."""
+"""The folders of weights and compiled code are the libraries' ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A model is fetched once, patiently, and what cannot be helped is said at once."""
+"""A model is fetched once, with retries, and permanent errors are reported at once."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ HUB = edited(("spec.model.source", "meta/Llama"))
 
 
 class FakeHub:
-    """A hub whose downloads fail with each of these errors in turn, then succeed."""
+    """A hub whose downloads fail with these errors one after another, then succeed."""
 
     def __init__(self, folder: Path, *errors: Exception, files: tuple[str, ...]) -> None:
         self.folder, self.files = folder, files

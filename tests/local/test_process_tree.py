@@ -1,4 +1,4 @@
-"""Processes below one that adopts orphans: seen and ended, however they were left."""
+"""Descendants of a process that adopts orphans are found and ended."""
 
 import os
 import subprocess

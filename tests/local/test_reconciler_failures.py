@@ -1,4 +1,4 @@
-"""The reconciler goes on where starts, cells and rounds fail."""
+"""The reconciler continues after failures of starts, cells and rounds."""
 
 import pytest
 from support.fake_cluster import FakeCluster

@@ -1,4 +1,4 @@
-"""The built-in test model: the same bytes everywhere, whole or not there, and a real Llama."""
+"""The built-in test model has the same bytes everywhere, is complete, and is a real Llama."""
 
 import hashlib
 import os

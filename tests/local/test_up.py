@@ -1,4 +1,4 @@
-"""``macroserve up`` starts a deployment again that is lost; the deployment is a fake."""
+"""``macroserve up`` restarts a lost deployment, here a fake."""
 
 import asyncio
 import io
@@ -23,7 +23,7 @@ MANIFEST = Path("manifests/emulated.yaml")
 
 
 class Played:
-    """A DeploymentProcess. lives: of each start whether it gets ready, and why it ends."""
+    """A fake DeploymentProcess. lives: for each start, whether it gets ready and why it ends."""
 
     lives: list[tuple[bool, str]]
     ready: asyncio.Event

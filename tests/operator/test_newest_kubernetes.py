@@ -1,4 +1,4 @@
-"""The newest Kubernetes knows every field of every object that the operator writes."""
+"""The newest Kubernetes accepts every field of every object that the operator writes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def _long_life() -> FakeDeployment:
 
 
 def _leader() -> list[Raw]:
-    """Return what a replica writes that leads and gives the Lease back."""
+    """Return the writes of a replica that leads and releases the Lease."""
     api = FakeApiServer()
 
     async def lead() -> None:

@@ -1,4 +1,4 @@
-"""A class that derives from a compiled one is compiled itself: mypyc demands it."""
+"""Subclasses of compiled classes are compiled, as mypyc requires."""
 
 import ast
 import tomllib

@@ -1,4 +1,4 @@
-"""A wheel in which the schedulers and the simulator are compiled does what the sources do."""
+"""A wheel with compiled schedulers and simulator behaves like the sources."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The ready examples are accepted as they are."""
+"""The examples are valid manifests."""
 
 from pathlib import Path
 

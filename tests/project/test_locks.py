@@ -1,4 +1,4 @@
-"""The locks are exact, and what pyproject.toml asks for is in them."""
+"""The locks are exact and contain the requirements of pyproject.toml."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ HASHED = (
     *("docs.lock", "peers.lock", "kubectl.lock"),
 )
 LOCKS = ("operator.lock", "dev.lock", "cpu.lock", "cpu-torch.lock")
-"""What `make venv` installs."""
+"""Locks that `make venv` installs."""
 
 
 def lines(name: str) -> list[str]:

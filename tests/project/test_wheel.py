@@ -1,4 +1,4 @@
-"""The wheel holds all three folders' packages, typed, and nothing else."""
+"""The wheel contains the typed packages of all three folders, and nothing else."""
 
 import subprocess
 import sys

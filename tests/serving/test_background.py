@@ -1,4 +1,4 @@
-"""A background task that ends by itself is a fault of its server."""
+"""A background task that ends is a fault of its server."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Ingresses find cells and cells find instances, also when those are away or have moved."""
+"""Ingresses discover cells, and cells discover instances, also after outages and moves."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Memory of large bodies, in a process of its own."""
+"""Memory of large bodies, in a separate process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Lines of the logs: JSON for machines, text for people, no values of variables in either."""
+"""Log lines in JSON and in text, neither with values of variables."""
 
 import json
 import logging

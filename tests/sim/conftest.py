@@ -1,4 +1,4 @@
-"""The tests of the simulator share small instances, and loads as deployments report them."""
+"""Small instances, and reported loads, for tests of the simulator."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""A cache of all instances' size finds what a block pool of that size would."""
+"""A cache of all instances' size has the same hits as a block pool of that size."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Responses that go ahead together: the same as if each had been told of each of its tokens."""
+"""Responses that decode together have the same state as if updated token by token."""
 
 import pytest
 from hypothesis import given

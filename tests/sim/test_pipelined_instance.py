@@ -1,4 +1,4 @@
-"""Stages in virtual time: what a batch's successor waits for."""
+"""Pipeline stages in virtual time, and the waits of successive batches."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ NUM_STAGES = 4
 
 
 class Stages:
-    """A prompt's token keeps each stage for a millisecond, a decode for ten all together."""
+    """A prompt's token takes a millisecond in each stage, a decode ten in all stages together."""
 
     num_stages = NUM_STAGES
 

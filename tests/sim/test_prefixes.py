@@ -1,4 +1,4 @@
-"""Simulated instances compute once what prompts of a trace share."""
+"""Simulated instances compute shared prefixes of a trace once."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rules of other routers choose as their names say, and every request is answered."""
+"""The rules of other routers choose according to their names, and every request is answered."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The simulator against the schedulers that it is made of, and against the emulated executor."""
+"""The simulator compared to its schedulers, and to the emulated executor."""
 
 from collections import defaultdict, deque
 from random import Random

@@ -1,4 +1,4 @@
-"""The shape of a trace, against the Trace Event Format."""
+"""Traces follow the Trace Event Format."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Classes of requests help those that cannot wait, beyond the rate that an instance bears."""
+"""SLO classes help urgent requests beyond an instance's capacity."""
 
 from dataclasses import replace
 from random import Random

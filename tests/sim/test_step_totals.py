@@ -39,7 +39,7 @@ def test_result_has_the_means_of_all_steps():
 
 
 class _Ends(SimulationTrace):
-    """The trace keeps the end and the tokens of each batch."""
+    """A trace with the end and the tokens of each batch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A number of ``Tuning`` changes what the strategies that read it do, and nothing else."""
+"""A number of ``Tuning`` only affects the strategies that read it."""
 
 from dataclasses import asdict, replace
 from functools import cache

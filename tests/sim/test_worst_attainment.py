@@ -1,4 +1,4 @@
-"""The SLO class that is worst off by its own goal counts, of several."""
+"""The worst attainment is that of the SLO class that misses its goal most."""
 
 import pytest
 from support.slo_classes import BATCH, INTERACTIVE

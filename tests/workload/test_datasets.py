@@ -1,4 +1,4 @@
-"""Drawn lengths against the figures that the papers print."""
+"""Drawn lengths compared to the papers' statistics."""
 
 from random import Random
 from statistics import mean, median

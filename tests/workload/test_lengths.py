@@ -1,4 +1,4 @@
-"""Distributions of lengths: how they are written, and the statistics of their draws."""
+"""Distributions of lengths: their notation, and the statistics of draws."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Plans: scaled, cut, and the same for the same seed."""
+"""Plans are scaled, limited, and reproducible by seed."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Conversations: their turns, and what each of their prompts holds."""
+"""Conversations: their turns, and the contents of prompts."""
 
 from dataclasses import replace
 from itertools import islice

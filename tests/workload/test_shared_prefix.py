@@ -1,4 +1,4 @@
-"""Groups of prompts that begin alike."""
+"""Groups of prompts with shared prefixes."""
 
 from collections import Counter
 

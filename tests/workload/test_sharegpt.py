@@ -1,4 +1,4 @@
-"""Files in ShareGPT's format: which conversations are taken, and how they become a load."""
+"""Files in ShareGPT's format: the selected conversations, and the resulting load."""
 
 import json
 from itertools import islice

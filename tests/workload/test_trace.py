@@ -1,4 +1,4 @@
-"""Trace files: three forms, and faults that name their line."""
+"""Trace files: three formats, and errors with line numbers."""
 
 import contextlib
 import time

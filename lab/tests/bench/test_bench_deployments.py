@@ -1,4 +1,4 @@
-"""Benchmarks of deployments run, and what they measure adds up; nothing here judges the speed."""
+"""Benchmarks of deployments run with consistent results, whatever the speed."""
 
 import asyncio
 

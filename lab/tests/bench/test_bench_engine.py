@@ -43,7 +43,7 @@ def test_steps_with_drafted_tokens_are_hardly_more_than_stock_ones(
 
 
 def test_prompt_of_one_token_begins_beside_decodes_with_drafts(settings: EngineSettings) -> None:
-    """vLLM begins it with as many tokens as a decode has, or not at all."""
+    """vLLM schedules it with a decode's number of tokens or not at all."""
     enough = engine_steps.speculating(engine_steps.enlarged(settings, 16))
     run = engine_steps.filled(DryRun(enough, MacroserveScheduler), 8, 0)
     run.add(1, 10)

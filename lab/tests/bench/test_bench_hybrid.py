@@ -1,4 +1,4 @@
-"""``macroserve bench hybrid``: requests that run at a time, with real engines."""
+"""``macroserve bench hybrid``: concurrent requests in real engines."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from macroserve_lab.bench.quickstart import quickstart_settings
 
 def test_concurrent_requests_are_counted_until_the_last_begins():
     answers = [Answer((1.0, 2.0, 3.0)), Answer((1.0, 4.0)), Answer((4.0, 5.0))]
-    # Of four seconds two had one more, and three another.
+    # Of four seconds, two had a second request and three a third.
     assert at_a_time(answers) == pytest.approx((2 + 3) / 4)
     assert tokens_per_s(answers) == pytest.approx(7 / 5)
 

@@ -1,4 +1,4 @@
-"""``macroserve bench engine``: prompts with common beginnings in stock vLLM and in our engine."""
+"""``macroserve bench engine``: shared prefixes in stock vLLM and in our engine."""
 
 import pytest
 

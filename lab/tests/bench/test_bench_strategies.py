@@ -1,4 +1,4 @@
-"""A real engine beside the simulator: the profile between them, and what is compared."""
+"""A real engine compared to the simulator, which uses its profile."""
 
 import pytest
 from support.profiled import PROFILE, SETTINGS

@@ -1,4 +1,4 @@
-"""``macroserve bench engine``: tokens of a strategy beside stock vLLM's."""
+"""``macroserve bench engine``: tokens of a strategy compared to stock vLLM's."""
 
 import pytest
 from vllm.v1.engine.llm_engine import LLMEngine

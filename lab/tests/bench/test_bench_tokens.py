@@ -1,4 +1,4 @@
-"""``macroserve bench tokens`` goes on from the rounds of its journal."""
+"""``macroserve bench tokens`` continues after the rounds in its journal."""
 
 from pathlib import Path
 

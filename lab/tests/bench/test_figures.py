@@ -1,4 +1,4 @@
-"""Figures and where they are from."""
+"""Figures and their origin."""
 
 import json
 

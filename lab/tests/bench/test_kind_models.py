@@ -1,4 +1,4 @@
-"""Small models of the kinds that an engine serves."""
+"""Small models of the supported kinds."""
 
 from pathlib import Path
 

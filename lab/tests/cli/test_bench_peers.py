@@ -134,7 +134,7 @@ def test_run_with_other_settings_is_refused(peers) -> None:
 
 @pytest.fixture
 def left_behind():
-    """Return a function that tells which processes the commands of the test have left."""
+    """Return a function that returns the remaining processes of the test's commands."""
     adopt_orphans()
     before = set(descendants())
     return lambda: set(descendants()) - before

@@ -1,4 +1,4 @@
-"""Prefills and decodes on instances of their own."""
+"""Prefills and decodes on separate instances."""
 
 from dataclasses import replace
 from random import Random

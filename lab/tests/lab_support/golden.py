@@ -1,4 +1,4 @@
-"""Outcomes of the simulator that no change may alter unseen: every strategy, a case of each paper.
+"""Recorded outcomes of the simulator, which reveal any change: all strategies, all papers.
 
 Recorded by `PYTHONPATH=tests python lab/tests/lab_support/golden.py >
 lab/tests/papers/golden_outcomes.json`, after the version of `macroserve.sim` has been raised.

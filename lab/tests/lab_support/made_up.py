@@ -1,4 +1,4 @@
-"""Values that nobody measured, for tests of what is made of them."""
+"""Invented measurements, for tests of their processing."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from macroserve_lab.papers.measurements import BestOf, Measurement
 
 
 def made_up(measurements: Iterable[Measurement], value: float) -> dict[str, float]:
-    """The same for each; of searches for the best, all of them find it."""
+    """Return the same value for each; all searches for the best rate find it."""
     values: dict[str, float] = {}
     for each in measurements:
         values[each.key] = value

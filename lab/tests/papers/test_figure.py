@@ -1,4 +1,4 @@
-"""Rows: a paper's figure beside ours."""
+"""Rows with a paper's figure and ours."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Measurements: each gives what it says, by keys of its own."""
+"""Measurements return the documented values, by unique keys."""
 
 from dataclasses import replace
 

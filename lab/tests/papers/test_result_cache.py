@@ -1,4 +1,4 @@
-"""Measurements: kept, resumed, and of the very thing that was asked for."""
+"""Cached measurements: kept, resumed, and only used for the same measurement."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ OTHER = Attainment("other", EXPERIMENT, 3.0, 2.0)
 
 
 def run(path, measurements, *seeds):
-    """Values, and how many were measured anew."""
+    """Return the values, and the number of new measurements."""
     cache, seeds = ResultCache(path), seeds or (0,)
     before = len(path.read_text().splitlines()) if path.exists() else 0
     progress = []

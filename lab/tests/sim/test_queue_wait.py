@@ -1,4 +1,4 @@
-"""The prediction by which an endpoint refuses requests, against what comes of them."""
+"""The predicted queueing time, by which requests are refused, against the actual one."""
 
 from statistics import median
 

@@ -83,8 +83,7 @@ async def test_request_of_a_class_names_it_in_its_head(endpoint) -> None:
 
 
 async def test_record_times_are_those_of_the_chunks(endpoint, monkeypatch) -> None:
-    """The endpoint sends each token once the one before has been read, on a clock that both
-    share."""
+    """The endpoint sends each token after the previous one has been read, on a shared clock."""
     loop = asyncio.get_running_loop()
     written_s: list[float] = []
     read_s: list[float] = []
@@ -122,7 +121,7 @@ async def test_record_times_are_those_of_the_chunks(endpoint, monkeypatch) -> No
 
 
 async def test_client_sends_arrivals_without_waiting_for_answers(endpoint) -> None:
-    """The endpoint answers nobody before all have asked."""
+    """The endpoint answers only after all requests have arrived."""
     everyone_asked = asyncio.Event()
 
     async def together(request: web.Request, body: dict) -> web.StreamResponse:

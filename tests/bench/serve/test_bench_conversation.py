@@ -1,4 +1,4 @@
-"""Conversations against a real server: each prompt holds all that came before it."""
+"""Conversations against a real server: each prompt contains everything before it."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ async def test_completions_of_a_conversation_hold_the_token_ids_before_them(endp
     assert second[:11] == [*first, 1001, 1002, 1003] and len(second) == 15
     assert third[:17] == [*second, 1001, 1002] and len(third) == 22
     assert [body["max_tokens"] for body in endpoint.bodies] == [3, 2, 1]
-    # The ids of the last response are of no use.
+    # The ids of the last response are not used.
     asked = [body.get("return_token_ids", False) for body in endpoint.bodies]
     assert asked == [True, True, False]
 

@@ -13,7 +13,7 @@ from macroserve.bench.serve.goodput import MAX_STEPS, Goodput, search_goodput
 def run_search(
     attainment: Callable[[float], float], start: float, level: float = 0.9, **limits: float
 ) -> tuple[Goodput, list[float]]:
-    """Search the goodput, and return it with the loads that were probed."""
+    """Search the goodput; return it with the probed loads."""
     search = search_goodput(start, level, **limits)
     probes = [next(search)]
     try:

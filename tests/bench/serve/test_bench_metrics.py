@@ -1,4 +1,4 @@
-"""Records are summarized to figures."""
+"""Figures are computed from records."""
 
 from array import array
 from dataclasses import replace

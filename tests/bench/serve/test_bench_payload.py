@@ -71,7 +71,7 @@ def test_prompts_with_equal_block_ids_share_these_blocks(endpoint: Endpoint) -> 
     assert len(first) == len(second) == 96
     assert first[:64] == second[:64]
     assert first[64:] != second[64:]
-    # A block is the same wherever it stands.
+    # A block has the same tokens at any position.
     assert shared(endpoint, 2, (6, 4), 64) == first[64:] + first[:32]
 
 

@@ -1,4 +1,4 @@
-"""Reading streamed answers: events cut anywhere, and chunks that carry tokens or do not."""
+"""Reading of streamed answers: events cut anywhere, and chunks with and without tokens."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``macroserve simulate --autoscale``: what the fleet did, and what is refused."""
+"""``macroserve simulate --autoscale``: the fleet's changes, and refused options."""
 
 import json
 

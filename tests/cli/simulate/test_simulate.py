@@ -1,4 +1,4 @@
-"""``macroserve simulate``: from a manifest and a load to figures, and what it refuses."""
+"""``macroserve simulate``: results for a manifest and a load, and refused options."""
 
 import json
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_simulate_of_a_sharegpt_file_takes_its_lengths(run, tmp_path):
         assert result.exit_code == 0, result.output
         numbers.append(json.loads(figures.read_text())["num_requests"])
     assert numbers[1] == 2 * numbers[0] > 0
-    # The one conversation comes again and again.
+    # The only conversation repeats.
     assert json.loads(figures.read_text())["prefix_cache_hit_ratio"] > 0.8
 
 

@@ -1,4 +1,4 @@
-"""An ingress asks cells in an order by their load, and first the one that has a long beginning."""
+"""An ingress queries cells in the order of their load, after one with a long cached prefix."""
 
 from collections.abc import Mapping
 
@@ -84,14 +84,14 @@ def test_single_cell_is_asked_once_without_constraints(
         ([cell("a"), cell("b", wait_s=0.2), cell("c", wait_s=0.4)], {"c": SAVED}, "cab"),
         ([cell("a"), cell("b", wait_s=1.0), cell("c", wait_s=0.4)], {"b": 64, "c": SAVED}, "cab"),
         ([cell("a"), cell("b")], {"gone": SAVED}, "ab"),
-        # The least loaded of those that have as much.
+        # The least loaded of those with the same prefix.
         ([cell("a"), cell("b", wait_s=0.4), cell("c", wait_s=0.2)], {"b": 64, "c": 64}, "cab"),
         # Two instances: a wait of up to twice the prefill that it saves, beyond what is saved.
         ([cell("a"), cell("b", wait_s=2.5)], {"b": SAVED}, "ba"),
         ([cell("a"), cell("b", wait_s=2.75)], {"b": SAVED}, "ab"),
         ([cell("a"), cell("b", wait_s=0.375)], {"b": 64}, "ba"),
         ([cell("a"), cell("b", wait_s=0.5)], {"b": 64}, "ab"),
-        # More than the first cell has is what counts.
+        # Only a longer prefix than the first cell's counts.
         ([cell("a"), cell("b", wait_s=0.375)], {"a": SAVED - 64, "b": SAVED}, "ba"),
         ([cell("a"), cell("b", wait_s=0.5)], {"a": SAVED - 64, "b": SAVED}, "ab"),
         # 128 tokens of the response take longer, too.
@@ -102,7 +102,7 @@ def test_single_cell_is_asked_once_without_constraints(
         ([cell("a"), cell("b", wait_s=0.3)], {"b": 64}, "ba"),
         ([cell("a", decode_step_s=0.05), cell("b", 2, 0.2, 0, 0.05)], {"b": 64}, "ba"),
         ([cell("a", decode_step_s=0.05), cell("b", 2, 0.3, 0, 0.05)], {"b": 64}, "ab"),
-        # One that would be late is passed over, unless the first cell would be, too.
+        # A late cell is skipped, unless the first one would also be late.
         ([cell("a", wait_s=2.5), cell("b", wait_s=4.0)], {"b": SAVED}, "ab"),
         ([cell("a", wait_s=9.0), cell("b", wait_s=9.0)], {"b": SAVED}, "ba"),
         ([cell("a", wait_s=4.0), cell("b", wait_s=4.75)], {"b": SAVED}, "ba"),
@@ -145,6 +145,6 @@ def test_each_cell_is_the_least_loaded_of_those_left_or_has_more_and_is_worth_it
         by_load.remove(name)
         if name != least:
             num_more = cached[name] - cached.get(least, 0)
-            # What it saves itself, and as much again as a copy costs.
+            # Its own saving, and the cost of a copy.
             worth_s = (1 + REPLICA_COST) * num_more * STATUS.prefill_s_per_token
             assert num_more > 0 and waits[name] - waits[least] <= worth_s + 1e-9

@@ -217,7 +217,7 @@ def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
     def status(seq: int, finished: int, attained: int) -> InstanceStatus:
         return msgspec.structs.replace(EMPTY, seq=seq, finished=finished, attained=attained)
 
-    # What ended before it came here is another cell's.
+    # Requests that ended before the adoption count for the other cell.
     ledger = ledger_of("a", "b", status=status(1, 100, 90))
     assert counts() == (0, 0)
     ledger.observe("a", status(3, 103, 92), now=1.0)
@@ -227,7 +227,7 @@ def test_cell_view_after_an_instance_leaves_keeps_ended_requests() -> None:
     assert counts() == (4, 3)
     ledger.remove("a")
     assert counts() == (4, 3)
-    # Out of sight for a moment, moved away and back, or started anew: counted from where it is.
+    # After a lost connection, a move and back, or a restart, counts continue from the new status.
     ledger.add("a", Pool.LP, max_num_seqs=64)
     ledger.observe("a", status(9, 120, 95), now=2.0)
     ledger.observe("a", status(10, 121, 95), now=2.0)

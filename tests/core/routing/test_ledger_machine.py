@@ -1,4 +1,4 @@
-"""A cell ledger loses no decision in flight, whatever happens in whichever order."""
+"""A cell ledger loses no decision in flight under any sequence of events."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from macroserve.core.strategies import STRATEGIES
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """The machine compares any interleaving with a model of each request's instance and time."""
+    """A comparison of any interleaving with a model of each request's instance and time."""
 
     names = st.sampled_from("abcd")
     assigned = Bundle("assigned")

@@ -1,4 +1,4 @@
-"""The overall scheduler sends requests to the cell that has the beginning of their prompt."""
+"""The overall scheduler sends requests to the cell with a cached prefix of their prompt."""
 
 from collections import Counter
 from dataclasses import replace

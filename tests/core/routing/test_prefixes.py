@@ -1,4 +1,4 @@
-"""A record tells which beginnings of prompts its holders have."""
+"""A record of the prefixes that its holders have cached."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -103,7 +103,7 @@ def test_instance_that_comes_after_another_has_left_is_taken_for_none_of_the_oth
 def test_expectation_follows_what_the_instance_says_it_has_found(
     found_share: float, expected_share: float
 ) -> None:
-    """An instance whose cache is off, or that others fill as well, finds less than it got."""
+    """An instance without a cache, or with requests of others, finds less than expected."""
     record = PrefixRecord()
     prompt = tuple(range(num_keys(4097)))
     num_long = 4096

@@ -1,4 +1,4 @@
-"""Requests of a session go where its last one went, while they are in time there."""
+"""Requests of a session go to the instance of the last one, if they are in time there."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def routed(
         ([lp("a"), lp("b", num_running=9)], "b", {}, "b"),
         ([lp("a"), lp("b", **LATE)], "b", {}, "a"),
         ([lp("a", **LATER), lp("b", **LATE)], "b", {}, "b"),
-        # The session is the client's own word; what others share comes next.
+        # The session has precedence over shared prefixes.
         ([lp("a"), lp("b"), lp("c")], "b", {"c": 448}, "b"),
         ([lp("a"), lp("b", **LATE), lp("c")], "b", {"c": 448}, "c"),
     ],

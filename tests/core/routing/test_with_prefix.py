@@ -1,4 +1,4 @@
-"""Requests go where the beginning of their prompt is cached, while that is in time and worth it."""
+"""Requests go where a prefix of their prompt is cached, if that is in time and worth it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -56,9 +56,9 @@ def chosen(name: str, views: Sequence[InstanceView], cached: Mapping[str, int]) 
         ([lp("a", **queue(0.125, 2)), lp("b", **queue(0.5, 2))], {"b": 64}, "b"),
         ([lp("a", in_flight=1), lp("b", **queue(0.25, 2))], {"b": 64}, "b"),
         ([lp("a", in_flight=1), lp("b", **queue(0.375, 2))], {"b": 64}, "a"),
-        # Of equally warm ones the one with fewer requests.
+        # Of equal prefixes, the instance with fewer requests.
         ([lp("a"), lp("b", **queue(0.5, 2)), lp("c", **queue(0.5))], {"b": SAVED, "c": SAVED}, "c"),
-        # One that would be late is passed over, unless the chosen one would be, too.
+        # A late instance is skipped, unless the chosen one would also be late.
         ([lp("a"), lp("b", **LATE)], {"b": SAVED}, "a"),
         ([lp("a", **LATE), lp("b", **LATE)], {"b": SAVED}, "b"),
         ([lp("a", **queue(1.25)), lp("b", **queue(1.875))], {"b": SAVED}, "b"),

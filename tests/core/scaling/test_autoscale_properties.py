@@ -1,4 +1,4 @@
-"""The autoscaler keeps its bounds and windows whatever it is told."""
+"""The autoscaler keeps its bounds and windows for all signals."""
 
 from hypothesis import given
 from hypothesis import strategies as st

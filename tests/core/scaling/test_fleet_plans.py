@@ -29,7 +29,7 @@ LP, HP = Pool.LP, Pool.HP
 
 
 class World:
-    """The world is a simulated fleet; actions that no executor could carry out fail here."""
+    """A simulated fleet, which fails on impossible actions."""
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -77,7 +77,7 @@ class World:
                 self.cells.remove(cell)
 
     def pass_time(self) -> None:
-        """Complete everything that is under way."""
+        """Complete all actions in progress."""
         for member in list(self.members.values()):
             match member.state:
                 case MemberState.STARTING:
@@ -89,7 +89,7 @@ class World:
 
     @property
     def is_calm(self) -> bool:
-        """Return whether nothing is under way."""
+        """Return whether no action is in progress."""
         return all(
             m.joined and m.stays and m.state is MemberState.SERVING for m in self.members.values()
         )
@@ -166,7 +166,7 @@ def scattered(draw: st.DrawFn) -> World:
 
 
 def lead(world: World, desired: DesiredFleet, at_once: int) -> None:
-    """Carry out the first actions of plan after plan, and no more of each, to the end."""
+    """Carry out only the first actions of each plan, until the end."""
     for _ in range(200):
         plan = plan_actions(world.fleet(), desired)
         if not plan.actions and not plan.decisions and world.is_calm:

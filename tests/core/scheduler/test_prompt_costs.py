@@ -1,4 +1,4 @@
-"""The costs of waiting prompts follow what the prefix cache has of them."""
+"""The costs of waiting prompts follow their cached prefixes."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The webhook accepts good writes, and refuses the others in clear words."""
+"""The webhook accepts valid writes, and refuses others with a clear message."""
 
 import copy
 from typing import Any

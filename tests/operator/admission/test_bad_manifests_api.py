@@ -1,4 +1,4 @@
-"""A real API server with the CRD refuses bad manifests, in words that help, and changes nothing."""
+"""A real API server with the CRD refuses bad manifests with helpful messages."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""The operator beside a real API server: its webhook refuses what the CRD takes, and what got past
-it is told by a condition."""
+"""The operator with a real API server: its webhook refuses manifests that the CRD accepts, and a
+condition reports those that bypassed it."""
 
 import base64
 import json

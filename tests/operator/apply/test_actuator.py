@@ -1,4 +1,4 @@
-"""The actuator carries actions out one by one; one that fails holds up as little as possible."""
+"""The actuator carries out actions one by one; a failed one delays few others."""
 
 import asyncio
 from collections.abc import Iterable

@@ -114,9 +114,8 @@ def test_fingerprint_changes_only_with_fields_that_users_may_change() -> None:
 
 
 class FakeWatch:
-    """The fake watch replays `listed`, the results of lists, of which the last is repeated, and
-    `events` of watches: an exception among the events ends a watch, and silence follows the last
-    one."""
+    """A fake of lists and watches. `listed` has the results of lists, and the last is repeated;
+    `events` has those of watches, which end with an exception or stay silent after the last."""
 
     def __init__(self, listed: list[list[dict[str, Any]] | Exception]) -> None:
         self.listed = listed

@@ -42,7 +42,7 @@ def test_error_of_409_is_a_conflict_and_of_404_an_absence() -> None:
 
 
 class FakeServer:
-    """The server gives the answers of the test, and keeps the requests."""
+    """A server with answers from the test, which records requests."""
 
     def __init__(self, *answers: web.Response) -> None:
         self.asked: list[web.BaseRequest] = []

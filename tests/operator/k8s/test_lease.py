@@ -17,7 +17,7 @@ TAKEOVER_S = 15.0
 
 
 class Replica:
-    """The replica records when it began to lead, and when it was stopped."""
+    """A replica that records when it began to lead and when it was stopped."""
 
     def __init__(self, api: FakeApiServer, name: str) -> None:
         self.began: list[float] = []
@@ -46,7 +46,7 @@ class Replica:
 
 
 class Cut(FakeApiServer):
-    """The connection to an API server can be cut. Each call takes the same time, cut or not."""
+    """An API server with a connection that can be cut; each call takes the same time."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server

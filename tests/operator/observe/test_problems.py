@@ -1,4 +1,4 @@
-"""A problem names the cause on which a person can act, from raw status."""
+"""Problems have an actionable cause from raw status."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The raw status of a pod tells how long its start took, and how its last start failed."""
+"""The duration of a pod's start, and the failure of its last one, from its raw status."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -10,7 +10,7 @@ from macroserve.core.scaling.signals import STALE_S
 from macroserve.operator.plan.autoscaler import needs_load
 
 MISSED = Report((told(cell("cell-0", 0, 1, 2, finished=100, attained=50)),))
-"""Half of the last minute's requests."""
+"""A report in which half of the last minute's requests were late."""
 
 
 @pytest.fixture(params=[{}, {"autoscaling": {"minInstances": 3, "maxInstances": 8}}], ids=str)

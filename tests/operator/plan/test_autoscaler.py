@@ -1,4 +1,4 @@
-"""The autoscaler keeps its state between reconciles and changes the target for a reason alone."""
+"""The autoscaler keeps its state between reconciles and changes the target only with a reason."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""An Observation shows the fleet, pod by pod, and what must be repaired in it."""
+"""An Observation has the fleet's pods and necessary repairs."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -272,6 +272,6 @@ def test_fleet_that_an_earlier_reconcile_left_gets_repairs(
 def test_outdated_instance_that_misses_a_probe_stays_without_a_head_and_with_a_new_one(
     started: bool, cells: dict[str, list[InstanceReport]] | None, expected: tuple[bool, bool]
 ) -> None:
-    """A head is replaced in a rollout, too, and the machine may be busy with it."""
+    """A rollout also replaces the head, and the machine may be busy."""
     found = member(observation(pod(ready=False, started=started, revision="old"), cells=cells))
     assert (found.joined, found.stays) == expected

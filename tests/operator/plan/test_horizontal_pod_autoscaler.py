@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 WAITING_EACH = 10
 DECIDES_S = 60
-"""Its controller looks twice a minute whether there are new kinds."""
+"""Its controller discovers new kinds twice a minute."""
 
 AUTOSCALER = {
     "apiVersion": "autoscaling/v2beta2",

@@ -1,4 +1,4 @@
-"""A MacroInstance is below its target if a class of its requests is."""
+"""A MacroInstance is below its target if one of its classes is."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ def errors():
 
 
 class World:
-    """Simulations, a clock that is set by hand, and whom they told."""
+    """Simulations with a manual clock, and the notified MacroInstances."""
 
     def __init__(self):
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Reconciles reach the desired fleet whatever happens in between."""
+"""Reconciles reach the desired fleet after any events."""
 
 import asyncio
 from collections import Counter
@@ -46,7 +46,7 @@ def _time_passes(fake: FakeDeployment) -> None:
 
 
 def _break(after: int) -> Act:
-    """The call so many calls from now fails, and the next reconcile finds what that left."""
+    """Let the call after ``after`` others fail."""
 
     def broken(fake: FakeDeployment) -> None:
         left = [after]

@@ -1,4 +1,4 @@
-"""The report of a head is used as far as it goes."""
+"""A partially readable report of a head is used as far as possible."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Reconciles cope with what others do to the objects of a MacroInstance."""
+"""Reconciles handle others' changes to the objects of a MacroInstance."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The work queue reconciles in time, and no MacroInstance holds up another."""
+"""The work queue reconciles in time, and no MacroInstance delays another."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ def the_same_waits_each_time() -> None:
 
 
 class FakeReconciler:
-    """The fake stands for a Reconciler; `outcome` gives the results of its next reconciles."""
+    """A fake Reconciler; `outcome` has the results of its next reconciles."""
 
     def __init__(self, resource: Any) -> None:
         self.uid = resource["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""A reconcile creates objects, reports, and says when to reconcile again."""
+"""A reconcile creates objects, reports, and returns when to reconcile again."""
 
 import asyncio
 import json

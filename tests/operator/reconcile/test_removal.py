@@ -1,4 +1,4 @@
-"""Instances leave: by the plan, by other hands, with their nodes, and while the head is away."""
+"""Instances are removed by the plan, by others, with their nodes, and without a head."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,5 @@
-"""The parts of a MacroInstance use TLS with a Secret of their own, and can be switched."""
+"""The components of a MacroInstance use TLS with a separate Secret, which can be switched on and
+off."""
 
 import asyncio
 import base64

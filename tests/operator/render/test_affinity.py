@@ -1,4 +1,4 @@
-"""A pod keeps off excluded nodes, whatever its template says of nodes."""
+"""A pod avoids excluded nodes, whatever its template requires of nodes."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ TABLE = {
         {"affinity": of_terms({"matchFields": [{**OFF[0], "operator": "In"}]})},
         of_terms({"matchFields": [{**OFF[0], "operator": "In"}, *OFF]}),
     ),
-    # Which no node meets, and which an API server refuses.
+    # An empty term, which matches no node and is refused by an API server.
     "an empty term": ({"affinity": of_terms({}, {"matchExpressions": []})},) * 2,
     "no terms": ({"affinity": of_terms()},) * 2,
 }
@@ -87,7 +87,7 @@ def test_excluded_nodes_are_no_part_of_a_pods_revision() -> None:
 
 
 def test_template_cannot_say_which_nodes_the_operator_has_excluded() -> None:
-    """A pod that claims other nodes than the operator's is made anew, without end."""
+    """A pod with other excluded nodes would be recreated forever."""
     claim = {"metadata": {"annotations": {names.EXCLUDED_NODES: "gpu-1"}}}
     document = resource(template=claim)
     of = RenderContext(parse(document), document, "team", "uid", "engine:1", "IfNotPresent")

@@ -1,4 +1,4 @@
-"""A served pod has limits on the memory and disk that it takes of its node."""
+"""A serving pod has limits on its memory and disk."""
 
 from typing import Any
 

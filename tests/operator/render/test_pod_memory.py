@@ -1,4 +1,4 @@
-"""Pods ask for the memory that their processes take, and have limits."""
+"""Pods request the memory of their processes, and have limits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A person's pod template is merged over the operator's pod."""
+"""A user's pod template is merged over the operator's pod."""
 
 from typing import Any
 

@@ -16,7 +16,7 @@ METADATA = {"namespace": "team", "name": "llama", "uid": "u-1"}
 
 
 class Writes:
-    """The API keeps what is written; it refuses the next ``num_refused`` statuses."""
+    """An API that records writes and refuses the next ``num_refused`` statuses."""
 
     def __init__(self, num_refused: int = 0) -> None:
         self.statuses: list[Any] = []

@@ -1,4 +1,4 @@
-"""The status tells the scheduling state in few words, and stays equal while nothing happens."""
+"""The status has a short scheduling state, which stays equal while nothing happens."""
 
 import asyncio
 import json
@@ -181,7 +181,7 @@ def test_time_is_that_of_the_last_change() -> None:
 
 
 class Writes:
-    """The API counts the statuses that are written."""
+    """An API that counts written statuses."""
 
     def __init__(self) -> None:
         self.statuses: list[Any] = []
@@ -194,7 +194,7 @@ class Writes:
 
 
 def statuses_written(reports: Sequence[CellReport], every_s: float) -> list[Any]:
-    """Return the statuses that are written by reconciles of which each finds one of the reports."""
+    """Return the statuses written by reconciles with these reports."""
     api = Writes()
     metadata = {"namespace": "team", "name": "llama", "uid": "u-1"}
     reporter = Reporter(api, {"metadata": metadata})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The status of a reconcile is whole, and stays equal while nothing happens."""
+"""The status of a reconcile is complete, and stays equal while nothing happens."""
 
 from dataclasses import replace
 from datetime import timedelta

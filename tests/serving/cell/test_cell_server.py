@@ -1,4 +1,4 @@
-"""A cell's server tells each ingress how the cell stands."""
+"""A cell's server sends summaries to each ingress."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ LARGE = 3 * 2**20
 
 
 async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a WebSocket of which nothing is read but what a test reads itself."""
+    """Open a WebSocket that only the test reads."""
     reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]), limit=2**12)
     token = bearer(new_token(live().ring, Audience(Purpose.ROUTING, "cell-0")))
     headers = {

@@ -1,4 +1,4 @@
-"""A cell sends a prompt where its beginning is cached, and counts what is left to compute."""
+"""A cell sends a prompt where its prefix is cached, and counts the remaining tokens."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ async def test_prompts_come_back_to_the_instance_that_has_their_beginning() -> N
 
         await world.until(counted)
         found = cell.report().cell
-        # Where they go by load, a prompt comes back to its instance one time in three.
+        # By load alone, a prompt would return to its instance one time in three.
         assert found.cached_tokens > 0.85 * found.prompt_tokens * 3 / 4
         busy = [each.status.finished for each in cell.report().instances]
         assert max(busy) <= 2 * min(busy)

@@ -1,4 +1,4 @@
-"""The report of a cell tells what its instances told."""
+"""The report of a cell contains its instances' statuses."""
 
 from dataclasses import replace
 from pathlib import Path

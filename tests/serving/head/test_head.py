@@ -1,4 +1,4 @@
-"""A head without Ray: what it tells while it starts, and while a cell does not answer."""
+"""A head without Ray: its answers during the start, and while a cell does not answer."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ OPTIONS = HeadOptions(host="127.0.0.1", port=0, keys=source(), admin_token=lambd
 
 @dataclass
 class Cells:
-    """Schedulers that are there as soon as they may be."""
+    """Cell schedulers that start as soon as the test allows."""
 
     named: tuple[str, ...] = ()
     may_run: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,7 +65,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> Cells:
 
 
 async def listens(port: int) -> None:
-    """Wait until somebody listens on the port."""
+    """Wait until a server listens on the port."""
     async with asyncio.timeout(5):
         while True:
             with contextlib.suppress(ConnectionRefusedError):

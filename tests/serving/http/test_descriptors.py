@@ -1,4 +1,4 @@
-"""A server in a process that may open few files: in a process of its own."""
+"""A server in a separate process that may open few files."""
 
 import contextlib
 import json
@@ -61,7 +61,7 @@ def served(soft: int, hard: int) -> Iterator[tuple[int, int, list[str]]]:
 
 
 def ask(connection: socket.socket) -> bytes:
-    """Status line's code."""
+    """Return the status code of a response."""
     with contextlib.suppress(ConnectionError):
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     return connection.recv(4096).split()[1]

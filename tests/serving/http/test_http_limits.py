@@ -21,7 +21,7 @@ LIMITS = HttpLimits(
     linger_s=30,
 )
 HASTY = replace(LIMITS, head_timeout_s=0.3, linger_s=0.3)
-"""For the tests of time; no other depends on how busy the machine is."""
+"""Short limits for the tests of time-outs."""
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
@@ -56,7 +56,7 @@ class Client:
         self.writer.write(data)
 
     async def response(self) -> tuple[int, bytes]:
-        """Status and body of one response that has a length."""
+        """Return status and body of one response with a length."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = next(
             int(line.split(b":")[1])

@@ -1,4 +1,4 @@
-"""The HTTP server waits for its end without looking for it."""
+"""The HTTP server waits for its stop without polling."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A client that takes its response slowly, or not at all: real sockets, both event loops."""
+"""Clients that read slowly or not at all, with real sockets and both event loops."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ GET = b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n"
 
 
 class Played:
-    """A server whose streams know when nobody wants them any more."""
+    """A server whose streams record disconnected clients."""
 
     def __init__(self, write_timeout_s: float = TIMEOUT_S) -> None:
         routes = [Route("/endless", self._endless), Route("/rest", self._rest)]

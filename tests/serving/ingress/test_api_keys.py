@@ -1,4 +1,4 @@
-"""API keys: read so that nothing stands open that was to be guarded, and taken over in time."""
+"""API keys: reading fails closed, and changes take effect in time."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Errors take the shape of the API that the client speaks, in the manifest's words."""
+"""Errors have the shape of the client's API, with the manifest's field names."""
 
 import asyncio
 import json

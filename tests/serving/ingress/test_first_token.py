@@ -1,4 +1,4 @@
-"""An ingress asks for its first token once there is an instance."""
+"""An ingress requests its first token when it has an instance."""
 
 import asyncio
 from http import HTTPStatus
@@ -15,7 +15,7 @@ MEMBER = CellMember("a", "http://127.0.0.1:1", Pool.LP, 1)
 
 
 class Directory(FakeDirectory):
-    """Has an instance after `looks` looks."""
+    """A directory with an instance after `looks` queries."""
 
     looks = 0
 
@@ -27,7 +27,7 @@ class Directory(FakeDirectory):
 
 
 class Streamer:
-    """Fails as often as `failures` says, then gives one token."""
+    """A streamer that fails `failures` times, then returns one token."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures

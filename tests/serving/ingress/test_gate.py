@@ -1,4 +1,4 @@
-"""The gate lets public routes through, and those with a key only to clients that have one."""
+"""The gate admits public routes, and others only with a valid key."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Requests that come to queues that are too long are refused, with a time to come back."""
+"""Requests are refused when queues are too long, with a time to retry."""
 
 import asyncio
 
@@ -79,7 +79,7 @@ async def test_request_that_would_begin_too_late_is_refused_until_the_queue_is_s
         with pytest.raises(RefusedError, match="maxQueueWait") as refusal:
             world.dispatcher.admit()
         assert refusal.value.status == 429
-        # What was accepted is served all the same.
+        # Accepted requests are served.
         assert [len(tokens) for tokens in await asyncio.gather(*flood)] == [2] * 60
 
         async def is_short() -> bool:

@@ -1,4 +1,4 @@
-"""An ingress sends prompts to the cell that has their beginning, and streams that go on, too."""
+"""An ingress sends prompts, also of continued streams, to the cell with their cached prefix."""
 
 import asyncio
 from dataclasses import replace
@@ -58,7 +58,7 @@ async def test_prompts_come_back_to_the_cell_that_has_their_beginning() -> None:
             sum(cell.prompt_tokens for cell in cells),
             sum(cell.cached_tokens for cell in cells),
         )
-        # Where they go by load, a prompt comes back to its cell one time in three.
+        # By load alone, a prompt would return to its cell one time in three.
         assert found > 0.8 * begun * 3 / 4
         assert min(cell.finished for cell in cells) >= 4
 

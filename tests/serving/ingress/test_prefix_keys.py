@@ -1,4 +1,4 @@
-"""Equal beginnings of prompts have equal keys, and no others."""
+"""Keys of prefixes are equal only for equal prefixes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The routes of the pinned vLLM are all listed, so that a new version cannot add one unseen."""
+"""All routes of the pinned vLLM are listed, so that new ones in later versions are noticed."""
 
 import asyncio
 from argparse import Namespace
@@ -12,7 +12,7 @@ from macroserve.engine.vllm.environment import prepare_environment
 from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES, UNSERVED
 
 OWN = {"/health", "/ready"}
-"""Served by the ingress itself."""
+"""Routes of the ingress itself."""
 NOT_PUBLIC = {
     "/load": "of one process; the cells' load is on the private port",
     "/metrics": "on the private port",
@@ -35,11 +35,11 @@ NOT_PUBLIC = {
     "/docs/oauth2-redirect": "no documentation is served",
     "/redoc": "no documentation is served",
 }
-"""What `vllm serve` has and the public endpoint has not, with the reason."""
+"""Routes of `vllm serve` that are not public, with the reason."""
 
 
 def paths(routes: list[BaseRoute]) -> dict[str, set[str]]:
-    """Methods by path, with every parameter as ``{id}``."""
+    """Return the methods by path, with every parameter as ``{id}``."""
     found: dict[str, set[str]] = {}
     for route in routes:
         assert isinstance(route, Route | Mount), f"{route} is of a kind that nobody has decided on"

@@ -1,4 +1,4 @@
-"""A request's way through dispatcher, cell and instance, and what happens when a part fails."""
+"""The path of a request through dispatcher, cell and instance, with failures of each."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ def members(cell: CellScheduler) -> set[str]:
 
 
 async def idle(world: World) -> bool:
-    """Tell whether every instance has all its blocks back and nothing counts as in flight."""
+    """Return whether all blocks of every instance are free and nothing counts as in flight."""
     return all(
         each.idle and each.status.free_blocks == each.status.num_blocks for each in world.reports()
     )

@@ -1,4 +1,4 @@
-"""A request gets its class from its key, its head or its model, in this order."""
+"""A request gets its class from its key, its header or its model, in this order."""
 
 import asyncio
 from dataclasses import replace

@@ -18,7 +18,7 @@ REQUEST = TokenRequest("r", PROMPT, 8, {"stop": ["secret"]}, {"cache_salt": "sec
 
 
 def served(*tokens: tuple[int, float]) -> ServedRequest:
-    """Return a request that arrived at 10 s and got so many tokens at these times."""
+    """Return a request that arrived at 10 s, with tokens (number, time)."""
     record = ServedRequest(10.0, DEFAULT)
     for count, at_s in tokens:
         record.tokens(count, at_s)

@@ -1,4 +1,4 @@
-"""The streams of an ingress at an instance share one connection, and end each on its own."""
+"""The streams from an instance to an ingress share one connection, and end independently."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The streams of an ingress at an instance come over TLS where the deployment has certificates."""
+"""The streams from an instance to an ingress use TLS if the deployment has certificates."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Instances that drain or leave, and what becomes of the requests they have."""
+"""Instances that drain or leave, and their requests."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An instance tells how long its start took, and whether anything was added to the caches."""
+"""An instance reports the duration of its start, and whether caches grew."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""An instance has GPUs of its own where vLLM is built for them."""
+"""Instances have separate GPUs if vLLM is built for GPUs."""
 
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError

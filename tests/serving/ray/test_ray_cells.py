@@ -1,4 +1,4 @@
-"""A deployment's own Ray."""
+"""The Ray cluster of a deployment."""
 
 import asyncio
 import math
@@ -175,7 +175,7 @@ async def test_cell_that_could_not_be_deployed_is_none(
 
 
 class FakeServe:
-    """Serve starts one application, on a clock of its own.
+    """A fake of Serve with one application and a manual clock.
 
     Attributes:
         now_s: Time since the start.

@@ -1,4 +1,4 @@
-"""Calls between parts: what is let in, and whose answers are taken."""
+"""Calls between components: admitted calls, and accepted answers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Keys from files that change while a part runs."""
+"""Keys from files that change while a component runs."""
 
 import logging
 from pathlib import Path

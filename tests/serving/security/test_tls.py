@@ -1,4 +1,4 @@
-"""TLS between parts, with real sockets: whom a caller takes, and how new files are taken over."""
+"""TLS between components, with real sockets: accepted servers, and reloaded files."""
 
 import asyncio
 import socket
@@ -106,7 +106,7 @@ async def test_call_to_an_address_is_taken_by_the_name_of_the_certificate(part, 
 
 
 def failed_handshakes(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
-    """The reasons of failed handshakes by peer."""
+    """Return the reasons of failed handshakes by peer."""
     lines = log_lines(caplog, tls.__name__)
     return {line["peer"]: line["reason"] for line in lines if line["event"].startswith("TLS")}
 
@@ -199,7 +199,7 @@ async def test_older_tls_than_1_3_is_refused(part, source) -> None:
 
 
 async def shown(url: str, source: TlsSource) -> bytes:
-    """The certificate that a server shows."""
+    """Return the certificate of a server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     port = int(url.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""Alerts fire as late as the chart's rules, Prometheus and Alertmanager make them."""
+"""Alerts fire with the delay of the chart's rules, Prometheus and Alertmanager."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The cheapest configuration: found, proved on the whole load, or why there is none."""
+"""The cheapest configuration, verified on the whole load, or why there is none."""
 
 import re
 from dataclasses import replace

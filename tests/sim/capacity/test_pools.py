@@ -11,7 +11,7 @@ NONE, THIRD = RATIOS
 
 
 class Played:
-    """Attainments by ratio, and which were asked for."""
+    """Attainments by ratio, with a record of the queried ratios."""
 
     def __init__(self, monkeypatch, attainments, uncertain=()):
         self.asked = []

@@ -1,4 +1,4 @@
-"""Kernels' times against what was measured, and against what no kernel can beat."""
+"""Kernels' times compared to measurements, and to lower bounds."""
 
 import os
 from pathlib import Path

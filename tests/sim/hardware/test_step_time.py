@@ -1,4 +1,4 @@
-"""Step times against figures that were published, and against each other."""
+"""Step times compared to published figures, and to each other."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The archive of the check on a GPU is small and complete, as far as this shows without a GPU."""
+"""The archive of the check on a GPU is small and complete, as far as is testable without a GPU."""
 
 import json
 import os
@@ -88,7 +88,7 @@ print(json.dumps([
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Return a fresh folder in which the archive is unpacked."""
+    """Return a folder with the unpacked archive."""
     folder = tmp_path_factory.mktemp("bare")
     packed = folder / "gpu-check.tar.xz"
     build(packed)
@@ -145,8 +145,8 @@ def test_engines_import_nothing_that_the_archive_lacks_and_agree(folder, tmp_pat
 
 
 def test_archived_vllm_on_a_device_that_is_made_up_chooses_runner_v2(folder, tmp_path):
-    """The modules of a GPU's engine import with the stand-ins for what vLLM has compiled. The
-    archive's vLLM and sources alone are found first: other packages are for another Python."""
+    """The modules of a GPU's engine can be imported with replacements of vLLM's compiled parts.
+    Only the archive's vLLM and sources are used, as other packages are for another Python."""
     gpu = tmp_path / "site"
     gpu.mkdir()
     for path in (folder / "site").glob("vllm*"):
@@ -163,7 +163,7 @@ def test_archived_vllm_on_a_device_that_is_made_up_chooses_runner_v2(folder, tmp
 
 
 def test_stand_ins_for_operators_equal_torch(folder):
-    """A process of its own: vLLM's build for CPUs has the same operators."""
+    """The check runs in a separate process, as vLLM's build for CPUs has the same operators."""
     code = """
 import torch
 import operators

@@ -1,4 +1,4 @@
-"""The check on a GPU runs its parts, keeps what was measured, and says what failed."""
+"""The check on a GPU runs its parts, keeps measurements, and reports failures."""
 
 import json
 import sys
@@ -93,7 +93,7 @@ STUBS = {
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Run a check whose parts are these modules, with what differs given."""
+    """Run a check whose parts are these modules, with given changes."""
 
     def run(
         tests: int = 0, fails: str = "", sleep_s: float = 0, keep=lambda figures: None

@@ -13,7 +13,7 @@ NUM_TOKENS = 3
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
-    """An endpoint that streams whole completions, but for prompts of 101s, which it cuts short."""
+    """An endpoint that streams complete responses, except for prompts of 101s."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -1,4 +1,4 @@
-"""Bodies that are nearly right, and what is counted of their answers."""
+"""Slightly invalid bodies, and the counts of their answers."""
 
 import json
 import random

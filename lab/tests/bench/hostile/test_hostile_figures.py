@@ -1,4 +1,4 @@
-"""The names under which hostile cases are reported, and the fault that the poison case makes."""
+"""The names of hostile cases in results, and the fault of the poison case."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The relay that plays a network which drops packets."""
+"""The relay that acts as a network with packet loss."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Deployments start with the same engines, and every process of theirs ends."""
+"""Deployments start with the same engines, and all their processes end."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ PEERS = PeersEnvironment(Path("/peers"))
 
 
 class Started(Processes):
-    """The processes that a deployment would start; each counts as ready at once."""
+    """Processes that are recorded instead of started, and ready at once."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -79,7 +79,7 @@ async def test_stock_engines_have_the_settings_and_cache_prefixes_as_by_default(
     assert option(engine, "--max-num-batched-tokens") == "512"
     assert option(engine, "--kv-cache-memory-bytes") == str(256 << 20)
     assert not [flag for flag in engine if "prefix-caching" in flag or "kv-events" in flag]
-    # As Macroserve's engines: one process each.
+    # One process each, like Macroserve's engines.
     assert started.environments["vllm-0"]["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert started.environments["vllm-0"]["OMP_NUM_THREADS"] == "1"
 

@@ -24,7 +24,7 @@ def test_goodput_ratio_is_the_median_of_rounds_to_the_best_peer() -> None:
     points = [
         *(each for i, knee in enumerate((8.0, 9.0, 7.0)) for each in swept(OURS, i, knee)),
         *(each for i, knee in enumerate((4.0, 5.0, 7.0)) for each in swept(ROUTER, i, knee)),
-        # Best in one round alone, and so not the best peer.
+        # Best in only one round, so not the best peer.
         *(each for i, knee in enumerate((9.0, 3.0, 3.0)) for each in swept(DYNAMO, i, knee)),
     ]
     found = figures(points, [])

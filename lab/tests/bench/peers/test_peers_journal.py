@@ -1,4 +1,4 @@
-"""The journal of a measurement that goes on after it was stopped."""
+"""The journal, by which a stopped measurement continues."""
 
 from pathlib import Path
 

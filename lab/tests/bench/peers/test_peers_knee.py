@@ -29,7 +29,7 @@ def test_knee_outside_the_swept_rates_is_the_nearest_and_says_so(
 
 
 def test_knee_of_attainments_that_rise_pools_neighbors_first() -> None:
-    # 0.88 and 0.96 become 0.92 each, so that the dip alone is no knee.
+    # 0.88 and 0.96 become 0.92 each, so that a single dip is no knee.
     found = knee([(2.0, 1.0), (4.0, 0.88), (6.0, 0.96), (8.0, 0.72)], 0.9)
     assert found == Knee(pytest.approx(6.2), False)
 

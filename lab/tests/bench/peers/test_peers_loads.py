@@ -183,7 +183,7 @@ def test_long_chats_begin_with_a_long_prompt_and_fit_the_model() -> None:
     for chat in LONG_CHATS.plan(rate=20.0, duration_s=100.0, seed=5):
         said = [*(message["content"] for message in chat.history), *(t.words for t in chat.turns)]
         num_tokens = [len(tokenizer.encode(text).ids) for text in said]
-        # Answers of random weights have up to 1.4 times as many tokens when they come back.
+        # Tokenized again, answers of random weights have up to 1.4 times the tokens.
         num_answer_tokens = 1.5 * NUM_OUTPUT_TOKENS[1] * len(chat.turns)
         firsts.append(num_tokens[0])
         lasts.append(round(sum(num_tokens) + num_answer_tokens))
@@ -192,7 +192,7 @@ def test_long_chats_begin_with_a_long_prompt_and_fit_the_model() -> None:
 
 
 class Talker:
-    """The talker answers each chat request with words of its own and keeps the messages."""
+    """An endpoint that answers each chat request with words and records the messages."""
 
     def __init__(self) -> None:
         self.conversations: list[list[dict[str, str]]] = []
@@ -252,7 +252,7 @@ async def test_each_turn_repeats_the_chat_with_the_real_answers(talker, quick_ch
     for messages in server.conversations:
         roles = [message["role"] for message in messages]
         assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
-        # The request before, with the answer that it got, is this one's start.
+        # The prompt begins with the previous request and its answer.
         if len(messages) > 2 and "goes on" in messages[-2]["content"]:
             number = int(messages[-2]["content"].split()[1])
             assert server.conversations[number - 1] == messages[:-2]
@@ -266,7 +266,7 @@ async def test_chat_goes_on_after_a_failed_turn(talker, quick_chats) -> None:
     planned = CHATS.plan(100.0, 0.2, 1)
     assert len(records) == sum(len(chat.turns) for chat in planned)
     assert all(record.failure is not None for record in records)
-    # A failed request has the size of its whole prompt, with the answers as they were planned.
+    # A failed request has the size of its prompt with answers of planned lengths.
     sizes: list[int] = []
     for chat in planned:
         size = sum(2 * len(message["content"].split()) for message in chat.history)

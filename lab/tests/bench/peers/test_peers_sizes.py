@@ -28,12 +28,12 @@ def record(num_prompt_tokens: int, is_late: bool, failure: Failure | None = None
 @pytest.mark.parametrize(
     ("lengths", "late", "expected"),
     [
-        # Lengths are not in order, and every third has as many requests.
+        # Lengths are unordered, and all thirds have the same number of requests.
         ((900, 20, 400, 10, 800, 300), {900}, {"short": 1.0, "medium": 1.0, "long": 0.5}),
         ((900, 20, 400, 10, 800, 300), {10, 20}, {"short": 0.0, "medium": 1.0, "long": 1.0}),
         # Thirds are of requests, not of the range of lengths.
         ((1, 2, 3, 4, 5, 1000), {3}, {"short": 1.0, "medium": 0.5, "long": 1.0}),
-        # The rest of a division goes to the longer ones.
+        # The remainder of the division belongs to the longer thirds.
         ((1, 2, 3, 4), {3, 4}, {"short": 1.0, "medium": 1.0, "long": 0.0}),
         ((1, 2), set(), {"medium": 1.0, "long": 1.0}),
         ((), set(), {}),

@@ -12,7 +12,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Proc:
-    """A /proc holds one ``stat`` a process."""
+    """A fake /proc with a ``stat`` per process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -7,7 +7,7 @@ from macroserve.core.tuning import Tuning
 from macroserve_lab.papers.aptserve.cases import experiment
 
 BEYOND = {"ShareGPT": (3.0, 40.0), "HumanEval": (16.0, 15.0), "LongBench": (2.0, 40.0)}
-"""Rates beyond what the baselines hold, requests/s, and seconds of them."""
+"""Rates beyond the baselines' goodputs, requests/s, with durations in seconds."""
 
 
 @cache

@@ -16,17 +16,17 @@ from macroserve_lab.papers.ascendra.cases import CHAT, STARVED, SUMMARIES, Case,
 VLLM, SARATHI, ASCENDRA = "prefill-first", "sarathi", "ascendra"
 BASELINES = (VLLM, SARATHI)
 HELD = {SUMMARIES: (12.5, 60.0), STARVED: (2.5, 100.0)}
-"""Rates that Ascendra holds, requests/s, and seconds of them."""
+"""Rates that Ascendra holds, requests/s, with durations in seconds."""
 
 BEYOND = {CHAT: (20.0, 30.0), SUMMARIES: (20.0, 30.0), STARVED: (3.5, 60.0)}
-"""Rates far beyond what anyone holds, requests/s, and seconds of them."""
+"""Rates far beyond all goodputs, requests/s, with durations in seconds."""
 
 OVERLOAD = {CHAT: 14.0, STARVED: 3.0}
 """Rates slightly above capacity, requests/s."""
 
 SECONDS = 60.0
 MORE_SEATS = Tuning(lp_batch_size=256)
-"""LP instances with as many seats as vLLM's."""
+"""LP instances with vLLM's number of seats."""
 
 OWN = STRATEGIES[ASCENDRA]
 SHORTEST_FIRST = replace(OWN, ordering=Ordering.SJF)
@@ -53,7 +53,7 @@ def twice_the_compute(found: Experiment) -> Experiment:
 
 
 def slow_host(found: Experiment) -> Experiment:
-    """Return the experiment with a host that takes long for each step and sequence."""
+    """Return the experiment with a slow host."""
     return with_cluster(found, host=SLOW_HOST)
 
 
@@ -81,5 +81,5 @@ def stricter(case: Case, ttft_scale: float, tpot_scale: float) -> Case:
 
 @cache
 def dropping(case: Case, name: str, rate: float) -> float:
-    """Return the attainment where all drop what has waited for longer than its target."""
+    """Return the attainment with requests dropped when they are late."""
     return within(experiment(case, STRATEGIES[name], drop_late=True), rate)

@@ -21,10 +21,10 @@ OPT_13B = MODELS[0]
 ALPACA, SHARE_GPT, BOOK_CORPUS = TRACES
 BY_NAME = {"Alpaca": ALPACA, "ShareGPT": SHARE_GPT, "BookCorpus": BOOK_CORPUS}
 BEYOND = {"Alpaca": (50.0, 20.0), "ShareGPT": (4.0, 60.0), "BookCorpus": (0.4, 200.0)}
-"""Rates near those held, requests/s, and seconds of them."""
+"""Rates near the goodputs, requests/s, with durations in seconds."""
 
 MORE_MEMORY = {"ShareGPT": (36e9, 9.0, 20.0), "BookCorpus": (24e9, 0.9, 60.0)}
-"""A larger cache than the paper's 12 GB, in bytes, with a rate and seconds of it."""
+"""A larger cache than the paper's 12 GB, in bytes, with a rate and a duration in seconds."""
 
 LONG = ("ShareGPT", "BookCorpus")
 BASELINES = ("prefill-first", "sarathi")

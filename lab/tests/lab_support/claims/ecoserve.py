@@ -18,14 +18,14 @@ HELD = {LLAMA: 7.0, CODE_LLAMA: 8.0}
 """Rates of LongBench that EcoServe holds, requests/s."""
 
 BEYOND = 35.0
-"""A rate of ShareGPT near what the systems hold with CodeLlama, requests/s."""
+"""A rate of ShareGPT near the goodputs with CodeLlama, requests/s."""
 
 SECONDS = 20.0
 ECOSERVE = STRATEGIES["ecoserve"]
 NO_ROLLING = replace(ECOSERVE, route=least_load_route, takes_turns=False)
 MIXED = replace(ECOSERVE, batch=mixed_batch)
 UNPAID = replace(ECOSERVE, batch=prefill_first_batch)
-"""Strategy whose prefills do not wait until saved time pays for them."""
+"""Strategy whose prefills do not wait for saved time."""
 
 
 @cache

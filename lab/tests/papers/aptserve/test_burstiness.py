@@ -1,4 +1,4 @@
-"""Bursty arrivals: how many times a baseline's attainment Apt-Serve's is."""
+"""Bursty arrivals: ratios of Apt-Serve's attainment to baselines'."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Apt-Serve's setup: how requests count, and what a step takes."""
+"""Apt-Serve's setup: the rule of its targets, and step times."""
 
 import pytest
 

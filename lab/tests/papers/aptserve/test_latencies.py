@@ -1,4 +1,4 @@
-"""Latencies by the order of the requests: attainments beside the paper's bounds."""
+"""Latencies by the order of the requests, compared to the paper's bounds."""
 
 import pytest
 

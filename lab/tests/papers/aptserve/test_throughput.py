@@ -1,4 +1,4 @@
-"""Apt-Serve's rates: what stands beside what."""
+"""Apt-Serve's rates: the compared values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Long contexts: the models and their devices, and what is compared."""
+"""Long contexts: the models, their devices, and the compared values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ascendra's curves: where the most is won."""
+"""Ascendra's curves: the rate of the largest gain."""
 
 import pytest
 

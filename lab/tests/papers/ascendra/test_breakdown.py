@@ -1,4 +1,4 @@
-"""Ascendra's pools and the baselines: what each measurement counts, and what stands beside what."""
+"""Ascendra's pools and the baselines: the definitions of measurements, and the compared values."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Ascendra's goodput: the instances, and what stands beside what."""
+"""Ascendra's goodput: the instances, and the compared values."""
 
 import pytest
 

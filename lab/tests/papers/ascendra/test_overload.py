@@ -1,4 +1,4 @@
-"""Ascendra beyond capacity: who drops, and what that gains."""
+"""Ascendra beyond capacity: dropped requests, and the gain."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ascendra's targets: how strict each strategy keeps them."""
+"""Ascendra's targets: the strictest scale of each strategy."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ascendra's tickets give the HP instance work that nobody else is late for (section 6.1)."""
+"""Ascendra's tickets give the HP instance work without making others late (section 6.1)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Ascendra's variants: each differs in one thing."""
+"""Ascendra's variants, which differ in one property each."""
 
 import pytest
 

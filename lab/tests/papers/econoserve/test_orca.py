@@ -1,4 +1,4 @@
-"""ORCA runs few requests at once, each with memory for the longest."""
+"""ORCA runs few requests at once, each with memory for the longest request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SRTF and FastServe: who runs, and who gives up the cache for it."""
+"""SRTF and FastServe: running and preempted requests."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rates at equal latency: the cases, and what stands beside what."""
+"""Rates at equal latency: the cases, and the compared values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Dynamic scaling: what is read while a fleet grows."""
+"""Dynamic scaling: readings while a fleet grows."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""EcoServe's figures: which cases there are, and how their averages come about."""
+"""EcoServe's figures: the cases, and their averages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Static scaling: what four instances serve, times what one serves."""
+"""Static scaling: the goodput of four instances relative to one."""
 
 import pytest
 

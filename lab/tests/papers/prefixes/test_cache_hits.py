@@ -1,4 +1,4 @@
-"""Loads that say what prompts share: attainment, cache hits, and those by one cache's."""
+"""Loads with shared prefixes: attainment, and cache hits relative to one large cache."""
 
 from dataclasses import replace
 

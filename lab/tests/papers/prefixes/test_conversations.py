@@ -1,4 +1,4 @@
-"""Conversations: those that the caches can hold, and those that they cannot."""
+"""Conversations that fit in the caches, and ones that do not."""
 
 from macroserve_lab.papers.prefixes.figures import CHAT_CLUSTER as CLUSTER
 from macroserve_lab.papers.prefixes.figures import CHAT_RATES as RATES

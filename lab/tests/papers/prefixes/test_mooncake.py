@@ -1,4 +1,4 @@
-"""Mooncake's conversations, of which the tests have only a few like them."""
+"""Mooncake's conversations, with a small similar trace."""
 
 import pytest
 

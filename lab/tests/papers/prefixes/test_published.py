@@ -1,4 +1,4 @@
-"""Published benchmarks of prefix-aware routing: the worlds, and what stands beside what."""
+"""Published benchmarks of prefix-aware routing: the setups, and the compared values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The ablations report what is lost without each part of a strategy, and won with one more."""
+"""The ablations report the loss without each part of a strategy, and the gain of another part."""
 
 import pytest
 

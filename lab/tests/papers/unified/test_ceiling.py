@@ -1,4 +1,4 @@
-"""The ceiling is the rate that the devices can serve at all, beside the rate within the targets."""
+"""The ceiling is the rate that the devices can serve at all, compared to the goodput."""
 
 import pytest
 from lab_support.made_up import made_up
