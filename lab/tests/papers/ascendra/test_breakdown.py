@@ -63,7 +63,7 @@ def _step(start_s, prefills=(), offloaded=(), finished=()):
         tuple(Prefill(each, 8) for each in prefills),
         handed_back=tuple(HandedBack(each, HandBackReason.OFFLOAD) for each in offloaded),
     )
-    return StepOutcome(batch, start_s, start_s + 1.0, 1, list(finished), [])
+    return StepOutcome(batch, start_s, start_s + 1.0, 1, list(finished))
 
 
 def test_delay_of_an_offloaded_request_counts_from_its_arrival_at_the_second_instance():

@@ -48,5 +48,5 @@ def test_busy_time_is_that_of_all_batches_until_the_last_one_ends():
     busy = traced._Busy()
     for start_s, end_s in ((0.0, 1.0), (4.0, 6.0)):
         batch = Batch(BatchKind.DECODE, decodes=("r",))
-        busy.stepped("instance-0", StepOutcome(batch, start_s, end_s, 1, [], []))
+        busy.stepped("instance-0", StepOutcome(batch, start_s, end_s, 1, []))
     assert (dict(busy.seconds), busy.end_s) == ({"instance-0": 3.0}, 6.0)
