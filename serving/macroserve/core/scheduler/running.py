@@ -220,9 +220,9 @@ class Running:
 
     def _can_resume(self) -> bool:
         """Return whether a sequence that waits to be resumed can get one more slot."""
-        return self._queue_responses and (
-            self.blocks.free > 0
-            or any(seq.num_tokens < seq.num_slots for seq in self.paused.values())
+        free = self.blocks.free
+        return self._queue_responses and any(
+            self.missing(seq, seq.num_tokens + 1) <= free for seq in self.paused.values()
         )
 
     def missing(self, seq: Sequence, num_tokens: int) -> int:
