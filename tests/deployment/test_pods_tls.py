@@ -67,11 +67,11 @@ def test_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
         write(pods.folder / "tls", renewed)
         head = pods.start_head(number=11)
         pods.wait_for(lambda: pods.is_ok(head, "/ready", HEAD_PORT))
-        assert len(pods.instances()) == 2
+        pods.wait_for(lambda: len(pods.instances()) == 2)
         load.after(20)
     assert load.failures == []
     for name in ("instance-0", "instance-1"):
-        pods.wait_for(lambda n=name: changed in pods.pods[n].log, 10)
+        pods.wait_for(lambda n=name: changed in pods.pods[n].log)
 
 
 def test_part_without_a_certificate_says_so_and_ends(pods: Pods, tmp_path: Path) -> None:
