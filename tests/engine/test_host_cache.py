@@ -1,4 +1,4 @@
-"""The host cache tells what can be loaded, and learns how long a load takes."""
+"""The host cache reports the blocks that can be loaded, and learns the duration of a load."""
 
 from typing import Any
 

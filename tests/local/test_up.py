@@ -39,7 +39,7 @@ class Played:
         is_ready, reason = self.lives.pop(0)
         if is_ready:
             self.ready.set()
-        # As long as whoever waits for the ready endpoint takes to notice.
+        # Time in which a client that polls the ready endpoint notices it.
         for _ in range(20):
             await asyncio.sleep(0)
         self.ready.clear()

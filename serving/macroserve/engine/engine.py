@@ -50,7 +50,7 @@ class Engine(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """Return why the engine cannot serve any more, as the end of a sentence; else None."""
+        """Return why the engine can no longer serve, as the end of a sentence; else None."""
         ...
 
     @property

@@ -125,7 +125,7 @@ def test_capacity_for_impossible_targets_adds_no_instance(slo, make_design, make
 
 
 def test_capacity_with_some_impossible_requests_is_that_of_the_others(make_design, make_load):
-    """A fifth of the prompts are too long for their target, whoever prefills them."""
+    """A fifth of the prompts are too long for their target on any instance."""
     lengths = ((100, 100),) * 4 + ((1900, 100),)
     instance_model = make_design(slo=Slo(ttft_s=0.2, tpot_s=0.1))
     calm = needed(instance_model, make_load([1.0] * 60, lengths), 2)

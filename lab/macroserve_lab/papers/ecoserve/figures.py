@@ -188,7 +188,7 @@ ATTAINMENT = Figure(
 
 LARGER = replace(SCALED, model="Qwen2-72B")
 SIZES = {SCALED: (1, 2, 4, 8), LARGER: (1, 2, 4)}
-"""Numbers of instances, by case: at most as many as the devices hold."""
+"""Numbers of instances, by case, up to the devices' capacity."""
 
 GAINS_OF_FOUR = {SCALED: 5.6, LARGER: None}
 """Factor by which four instances serve more than one (section 4.3); of the larger model the paper

@@ -147,7 +147,7 @@ class _Worker:
             elif changed_at is not None:
                 metrics.REACTION_SECONDS.observe(time.monotonic() - changed_at)
             wait_s = MIN_WAIT_S if requeue is Requeue.SOON else min(2 * wait_s, MAX_WAIT_S)
-            # After a failure, do not retry on every event of its own pods.
+            # After a failure, do not retry on every event of the deployment's pods.
             await asyncio.sleep(GAP_S if requeue else MIN_WAIT_S / 2)
             try:
                 async with asyncio.timeout(wait_s * random.uniform(0.8, 1.2)):

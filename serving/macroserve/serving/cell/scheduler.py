@@ -100,7 +100,7 @@ class CellScheduler:
         self._tasks.start("offload permissions", self._sync_offload_permission())
 
     def check(self) -> None:
-        """Raise RuntimeError when the scheduler cannot route any more."""
+        """Raise RuntimeError when the scheduler can no longer route."""
         self._tasks.check()
         for connection in self._connections.values():
             connection.check()

@@ -118,7 +118,7 @@ class CellServer:
         return (Audience(purpose, self._scheduler.name),)
 
     def check(self) -> None:
-        """Raise RuntimeError when the cell scheduler or its server cannot serve any more."""
+        """Raise RuntimeError when the cell scheduler or its server can no longer serve."""
         if not self._runner.addresses:
             raise RuntimeError("the HTTP server has ended")
         self._tasks.check()

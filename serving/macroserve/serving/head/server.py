@@ -108,7 +108,7 @@ class HeadServer:
         await self._http.close()
 
     def check(self) -> None:
-        """Raise RuntimeError when the head cannot serve any more."""
+        """Raise RuntimeError when the head can no longer serve."""
         if not self._server.alive:
             raise RuntimeError("the HTTP server has ended")
 

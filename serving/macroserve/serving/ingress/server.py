@@ -177,7 +177,7 @@ class IngressServer:
         await self._http.close()
 
     def check(self) -> None:
-        """Raise RuntimeError when the replica cannot serve any more."""
+        """Raise RuntimeError when the replica can no longer serve."""
         if not (self._server.alive and self._private_server.alive):
             raise RuntimeError("the HTTP server has ended")
         for part in (self._tasks, self._directory, self._dispatcher):

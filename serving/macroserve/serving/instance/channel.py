@@ -49,7 +49,7 @@ class ServerBeat(msgspec.Struct, frozen=True, tag="beat"):
     num_unfinished: int
     """Requests in the engine."""
     fault: str | None = None
-    """Reason why it cannot serve any more."""
+    """Reason why it can no longer serve."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):

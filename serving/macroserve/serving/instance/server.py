@@ -204,8 +204,8 @@ class InstanceServer:
         return InstanceStart(process_age_s(), shape.load_s, shape.warm_up_s, not grown)
 
     def identity(self) -> InstanceIdentity:
-        """Return the identity, with a signed handle. Raises RuntimeError when the instance cannot
-        serve any more."""
+        """Return the identity, with a signed handle. Raises RuntimeError when the instance can no
+        longer serve."""
         assert self._handle is not None, "the instance is not started"
         self.check()
         handle = sign(self._handle, self._keys.ring, time.time())
@@ -225,7 +225,7 @@ class InstanceServer:
         return self.fault is None
 
     def check(self) -> None:
-        """Raise RuntimeError when the instance cannot serve any more."""
+        """Raise RuntimeError when the instance can no longer serve."""
         if fault := self.fault:
             raise RuntimeError(fault)
 

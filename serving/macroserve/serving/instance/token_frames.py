@@ -148,7 +148,7 @@ class TokenFrames:
     """Endpoints that start, cancel and serve the streams of all connections.
 
     submit: passes a request to the engine.
-    fault: returns why the engine cannot serve any more, None while it can.
+    fault: returns why the engine can no longer serve, None while it can.
 
     The server outlives its engine by up to a second. Requests after a fault get 503, which an
     ingress counts as unreachable and not as a break: they have not caused it.

@@ -102,7 +102,7 @@ class TokenServer:
 
     @property
     def fault(self) -> str | None:
-        """Return why the server cannot serve any more, as the end of a sentence; else None."""
+        """Return why the server can no longer serve, as the end of a sentence; else None."""
         if self._server is not None and not self._server.alive:
             return self._engine.fault or "its HTTP server has ended"
         return self._engine.fault or self._beating.fault
