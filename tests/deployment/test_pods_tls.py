@@ -56,7 +56,6 @@ def test_metrics_of_ingresses_and_probes_need_no_certificate(pods: Pods) -> None
 def test_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
     renewed = certificates(pods.certificates, NAME, datetime.now(UTC))
     assert renewed[AUTHORITY] == pods.certificates[AUTHORITY] and renewed != pods.certificates
-    changed = '"credentials": "certificate", "event": "credentials reloaded"'
     with Load(pods) as load:
         load.after(20)
         for name in pods.pods:
@@ -70,8 +69,8 @@ def test_certificate_is_renewed_while_streams_flow(pods: Pods) -> None:
         pods.wait_for(lambda: len(pods.instances()) == 2)
         load.after(20)
     assert load.failures == []
-    for name in ("instance-0", "instance-1"):
-        pods.wait_for(lambda n=name: changed in pods.pods[n].log)
+    for pod in (pods.pods["instance-0"], pods.pods["instance-1"]):
+        pods.wait_for(lambda p=pod: p.has_logged("credentials reloaded", credentials="certificate"))
 
 
 def test_part_without_a_certificate_says_so_and_ends(pods: Pods, tmp_path: Path) -> None:

@@ -47,6 +47,12 @@ class Pod:
     def log(self) -> str:
         return self.log_path.read_text()
 
+    def has_logged(self, event: str, **fields: object) -> bool:
+        """Tell whether a line of the log has this event and these fields."""
+        wanted = {"event": event, **fields}.items()
+        lines = [line for line in self.log.splitlines() if line.startswith("{")]
+        return any(wanted <= json.loads(line).items() for line in lines if line.endswith("}"))
+
     def kill(self) -> None:
         """Kill the pod with all its processes, as when its container is killed."""
         processes = [self.process, *psutil.Process(self.process.pid).children(recursive=True)]
