@@ -57,7 +57,9 @@ def load(pods: Pods, num_tokens: int = 60) -> Traffic:
 
 
 def num_running(pods: Pods, name: str) -> int:
-    return pods.instances()[name]["status"]["num_running"]
+    """Return the running requests of an instance; none if its cell does not know it now."""
+    found = pods.instances().get(name)
+    return found["status"]["num_running"] if found else 0
 
 
 def server_of(pods: Pods, name: str) -> psutil.Process:

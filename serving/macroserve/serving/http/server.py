@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import logging
 import resource
 import socket
 from collections.abc import Iterator
@@ -26,6 +27,14 @@ DESCRIPTORS_PER_CONNECTION = 2
 """The client's connection and the one to its instance."""
 
 log = get_logger(__name__)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Return whether a record of uvicorn is of a fault, not of a request that its stop cancels."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_fault)
 
 
 class HttpServer(uvicorn.Server):
