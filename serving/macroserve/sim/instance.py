@@ -45,6 +45,9 @@ class InstanceSpec:
     """Factors on the true time of successive steps."""
     pipeline: Pipeline | None = None
     """None for a single stage."""
+    is_ahead: bool = False
+    """Whether a step is decided when the previous one begins; a request that arrives meanwhile
+    joins the step after it."""
     shares_prefixes: bool = False
     """Whether instances have a prefix cache."""
 
@@ -106,6 +109,7 @@ class SimulatedInstance:
         self.active: ActiveBatch | None = None
         """The running batch; None while the instance idles."""
         self._execution_time_s = spec.execution_time_s
+        self._is_ahead = spec.is_ahead
         self._pipeline = spec.pipeline
         self._noise = spec.noise
         self._block_size = spec.config.block_size
@@ -117,6 +121,8 @@ class SimulatedInstance:
         self._drained_s = 0.0
         """Time at which the last stage ends the previous batch."""
         self._records: dict[str, SimRequest] = {}
+        self._arriving: list[SimRequest] = []
+        """Requests that arrived after the next step was decided."""
         self._decoding = DecodingBatch()
         self._resting: dict[str, SimRequest] = {}
         self._cached: dict[str, int] = {}
@@ -152,9 +158,13 @@ class SimulatedInstance:
                 record.is_open,
             )
             self._cache.add(request.request_id, num_tokens, hashes)
-        refusal = self.policy.add_request(request, now)
+        is_late = self._is_ahead and self.active is not None
+        policy = self.policy
+        refusal = policy.refusal(request) if is_late else policy.add_request(request, now)
         if refusal is None:
             self._records[request.request_id] = record
+            if is_late:
+                self._arriving.append(record)
             if self.active is not None:
                 self.active.truncate()
         elif self._cache is not None:
@@ -163,15 +173,28 @@ class SimulatedInstance:
 
     def begin(self, now: float) -> list[tuple[SimRequest, HandBackReason]]:
         """Decide and run the next batch; return the requests that leave, with reasons."""
-        batch = self.policy.schedule(now)
-        left = [(self._records.pop(item.request_id), item.reason) for item in batch.handed_back]
-        for request_id in batch.preempted:
-            self._preempt(request_id)
+        batch, left = self._decide(now)
+        arriving, self._arriving = self._arriving, []
+        for record in arriving:
+            self.policy.add_request(record.request, now)
+        if arriving and batch.kind is BatchKind.IDLE:
+            batch, more = self._decide(now)
+            left += more
         self._cached = self._begin_prefixes(batch, left)
         for prefill in batch.prefills:
             self._records[prefill.request_id].is_hidden = prefill.hidden
         self.active = None if batch.kind is BatchKind.IDLE else self._run(batch, now)
+        if arriving and self.active is not None:
+            self.active.truncate()
         return left
+
+    def _decide(self, now: float) -> tuple[Batch, list[tuple[SimRequest, HandBackReason]]]:
+        """Decide the next batch; return it with the requests that leave."""
+        batch = self.policy.schedule(now)
+        for request_id in batch.preempted:
+            self._preempt(request_id)
+        records = self._records
+        return batch, [(records.pop(item.request_id), item.reason) for item in batch.handed_back]
 
     def advance_to(self, now: float) -> StepOutcome | None:
         """Process the steps that have ended by ``now``; return None if there are none.

@@ -130,8 +130,11 @@ class ClusterSpec:
         Steps are not scheduled ahead with hidden states, whose memory is decided after the previous
         step, nor in a pipeline, whose host serves all stages.
         """
-        ahead = self.host.ahead and self.stages == 1 and not strategy.keeps_hidden
-        return StepTime(self.shape, self.device, self.link, replace(self.host, ahead=ahead))
+        host = replace(self.host, ahead=self._is_ahead(strategy))
+        return StepTime(self.shape, self.device, self.link, host)
+
+    def _is_ahead(self, strategy: Strategy) -> bool:
+        return self.host.ahead and self.stages == 1 and not strategy.keeps_hidden
 
     def instance_spec(
         self,
@@ -183,6 +186,7 @@ class ClusterSpec:
             ),
             noise,
             pipeline,
+            is_ahead=self._is_ahead(strategy),
         )
 
 

@@ -87,14 +87,8 @@ class InstanceScheduler:
 
         ``max_new_tokens`` excludes tokens streamed by an earlier instance.
         """
-        blocks = self.running.blocks
-        if request.request_id in self.sequences:
-            return Refusal.DUPLICATE
-        if request.num_prompt_tokens >= self.config.max_model_len:
-            return Refusal.TOO_LONG
-        longest = request.num_prompt_tokens + request.max_new_tokens
-        if blocks.blocks_for(longest) > blocks.num_blocks:
-            return Refusal.NEVER_FITS
+        if refusal := self.refusal(request):
+            return refusal
         expected = self.lengths.predict(request)
         self._repeated.end()
         memory_s = memory_cost_s(request, expected, self.running, self.waiting, self.latency)
@@ -107,6 +101,18 @@ class InstanceScheduler:
         self.waiting.add(seq)
         self._phase.prefill_s += seq.prefill_s
         self._tally.admit(request)
+        return None
+
+    def refusal(self, request: Request) -> Refusal | None:
+        """Return the reason why this instance could never run a request, if there is one."""
+        blocks = self.running.blocks
+        if request.request_id in self.sequences:
+            return Refusal.DUPLICATE
+        if request.num_prompt_tokens >= self.config.max_model_len:
+            return Refusal.TOO_LONG
+        longest = request.num_prompt_tokens + request.max_new_tokens
+        if blocks.blocks_for(longest) > blocks.num_blocks:
+            return Refusal.NEVER_FITS
         return None
 
     def finish(self, request_id: str) -> None:
