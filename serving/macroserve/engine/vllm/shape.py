@@ -1,9 +1,14 @@
 """The shapes of the model and the device for the latency model, from vLLM's configuration."""
 
 from vllm.config import VllmConfig
+from vllm.platforms import current_platform
 
+from macroserve.core.accelerators import assumed_peaks
 from macroserve.core.model_config import experts_of, latent_of, window_of
 from macroserve.core.shapes import DeviceShape, ModelShape
+
+ONE_CORE = DeviceShape(flops_per_s=1e11, bytes_per_s=1e10)
+"""Order of magnitude of a CPU core."""
 
 
 def model_shape(config: VllmConfig) -> ModelShape:
@@ -33,10 +38,9 @@ def model_shape(config: VllmConfig) -> ModelShape:
 
 
 def assumed_device() -> DeviceShape:
-    """Return the device that the latency model assumes before the first batch: an A100's datasheet
-    or the order of magnitude of a CPU core. The fit replaces it within seconds."""
-    from vllm.platforms import current_platform
-
-    if current_platform.is_cuda_alike():
-        return DeviceShape(flops_per_s=312e12, bytes_per_s=2e12)
-    return DeviceShape(flops_per_s=1e11, bytes_per_s=1e10)
+    """Return the device that the latency model assumes before the first batch. The fit replaces it
+    within seconds."""
+    if current_platform.is_cpu():
+        return ONE_CORE
+    name = current_platform.get_device_name()
+    return assumed_peaks(name, current_platform.get_device_total_memory())

@@ -1,7 +1,9 @@
-"""Accelerators, with the dense 16-bit peaks of their data sheets."""
+"""Accelerators whose steps can be simulated."""
 
 from dataclasses import dataclass
 
+from macroserve.core.accelerators import PEAKS
+from macroserve.core.engine_sizes import GIB
 from macroserve.sim.hardware.kernels import (
     DecodeAttention,
     Kernels,
@@ -9,10 +11,6 @@ from macroserve.sim.hardware.kernels import (
     PromptAttention,
     Roof,
 )
-
-GIB = 1 << 30
-TB_PER_S = 1e12
-TFLOPS = 1e12
 
 AMPERE = Kernels(
     MatrixProduct(0.8823, 0.7190, 3.444e-6, 1.331, 0.4815),
@@ -37,13 +35,19 @@ class Device:
     kernels: Kernels
 
 
-A100_40GB = Device("A100-40GB", Roof(312 * TFLOPS, 1.555 * TB_PER_S, 108), 40 * GIB, AMPERE)
-A100_80GB = Device("A100-80GB", Roof(312 * TFLOPS, 2.039 * TB_PER_S, 108), 80 * GIB, AMPERE)
-A800 = Device("A800-80GB", Roof(312 * TFLOPS, 1.935 * TB_PER_S, 108), 80 * GIB, AMPERE)
-H100 = Device("H100-80GB", Roof(989 * TFLOPS, 3.35 * TB_PER_S, 132), 80 * GIB, HOPPER)
-H200 = Device("H200-141GB", Roof(989 * TFLOPS, 4.8 * TB_PER_S, 132), 140 * GIB, HOPPER)
+def _device(name: str, num_multiprocessors: int, memory_gib: int, kernels: Kernels) -> Device:
+    peaks = PEAKS[name]
+    roof = Roof(peaks.flops_per_s, peaks.bytes_per_s, num_multiprocessors)
+    return Device(name, roof, memory_gib * GIB, kernels)
+
+
+A100_40GB = _device("A100-40GB", 108, 40, AMPERE)
+A100_80GB = _device("A100-80GB", 108, 80, AMPERE)
+A800 = _device("A800-80GB", 108, 80, AMPERE)
+H100 = _device("H100-80GB", 132, 80, HOPPER)
+H200 = _device("H200-141GB", 132, 140, HOPPER)
 # Without measurements of Ada's kernels, the efficiencies of Ampere, whose tensor cores work alike.
-L20 = Device("L20-48GB", Roof(119.5 * TFLOPS, 0.864 * TB_PER_S, 92), 48 * GIB, AMPERE)
-L40S = Device("L40S-48GB", Roof(362 * TFLOPS, 0.864 * TB_PER_S, 142), 48 * GIB, AMPERE)
+L20 = _device("L20-48GB", 92, 48, AMPERE)
+L40S = _device("L40S-48GB", 142, 48, AMPERE)
 
 DEVICES = {d.name: d for d in (A100_40GB, A100_80GB, A800, H100, H200, L20, L40S)}
