@@ -15,6 +15,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.models import registry
 from vllm.platforms import current_platform
 from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from macroserve.core.engine_sizes import GIB
@@ -32,6 +33,16 @@ ADAPTER_WORKERS_CLASS = "macroserve.engine.vllm.cpu_worker.AdapterWorkers"
 IMAGE_CACHE_GB = 0.25
 """Cache of processed images in an ingress, for a chat's next turn, GiB."""
 HYBRID_WORKER_CLASS = "macroserve.engine.vllm.hybrid.worker.HybridWorker"
+
+
+class ServerArgs(AsyncEngineArgs):
+    """Arguments whose defaults are those of ``vllm serve``: without its usage context, vLLM gives
+    every GPU the limits of a batch of a small one."""
+
+    def create_engine_config(
+        self, usage_context: UsageContext | None = None, headless: bool = False
+    ) -> VllmConfig:
+        return super().create_engine_config(UsageContext.OPENAI_API_SERVER, headless)
 
 
 def frontend_args(settings: EngineSettings) -> dict[str, Any]:
@@ -70,7 +81,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
     adapter cannot serve."""
     _check_drafter(settings.args.get("speculative_config") or {})
     on_cpu = current_platform.is_cpu()
-    return AsyncEngineArgs(
+    return ServerArgs(
         **{
             **_sizes(settings, on_cpu),
             "tensor_parallel_size": settings.tensor_parallel,
@@ -216,7 +227,7 @@ def frontend_config(settings: EngineSettings) -> VllmConfig:
     with naming_quantization(settings), _models_inspected_here():
         args = {"mm_processor_cache_gb": IMAGE_CACHE_GB, **frontend_args(settings)}
         # As with several frontends, no image may be omitted as already sent.
-        return AsyncEngineArgs(**args, _api_process_count=2).create_engine_config()
+        return ServerArgs(**args, _api_process_count=2).create_engine_config()
 
 
 @contextmanager
