@@ -1,0 +1,28 @@
+"""The rehearsal of a process is read from its environment."""
+
+import msgspec
+import pytest
+
+from macroserve.rehearsal import VARIABLE, Rehearsal, platform, rehearsal
+
+
+def test_rehearsal_in_the_environment_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Rehearsal(device="H200-141GB", link="pcie4", scale=4.0, seed=7)
+    for name, value in wanted.environment().items():
+        monkeypatch.setenv(name, value)
+    assert rehearsal() == wanted
+    assert platform() == "macroserve.rehearsal.platform.RehearsalPlatform"
+
+
+def test_process_without_a_rehearsal_keeps_its_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert platform() is None
+
+
+@pytest.mark.parametrize("text", ["{}", "nonsense", '{"device": 3}'])
+def test_rehearsal_that_cannot_be_read_is_an_error(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(msgspec.DecodeError):
+        rehearsal()
