@@ -13,8 +13,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 def answer(answers: Answers, prompt: list[int], length: int) -> list[int]:
-    name = answers.name(prompt)
-    return [answers.token(name, position) for position in range(len(prompt), len(prompt) + length)]
+    return answers.tokens(answers.name(prompt), len(prompt), length)
 
 
 def test_answer_is_the_same_after_decoding_and_encoding(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -26,6 +26,9 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Factor on the duration of every step, so that a small machine keeps pace."""
     noise: float = 0.02
     """Coefficient of variation of a step's duration."""
+    draft_acceptance: float = 0.7
+    """Probability that a drafted token is accepted if those before it are. Drafting takes no
+    time."""
     seed: int = 0
     log_folder: str | None = None
     """Folder for a line of JSON about each step."""

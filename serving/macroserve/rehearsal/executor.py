@@ -7,14 +7,21 @@ sleeps until then in the engine's own thread, so that scheduling ahead overlaps 
 import ctypes
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from vllm.tokenizers import get_tokenizer
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.executor.abstract import Executor
-from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
+from vllm.v1.outputs import (
+    EMPTY_MODEL_RUNNER_OUTPUT,
+    DraftTokenIds,
+    LogprobsLists,
+    ModelRunnerOutput,
+)
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from macroserve.engine.vllm.shape import model_shape
@@ -50,6 +57,30 @@ class StepOutput(Future[ModelRunnerOutput]):
         return self._output
 
 
+@dataclass(slots=True)
+class AnsweredRequest:
+    """A request that the worker knows."""
+
+    answer: int
+    """Name of its answer."""
+    num_tokens: int
+    """Tokens of the prompt and of the answer so far."""
+    num_prompt_tokens: int
+    num_logprobs: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch on the device."""
+
+    requests: Mapping[str, AnsweredRequest]
+    sampling: frozenset[str]
+    """The requests that get a token."""
+    drafted: Mapping[str, int]
+    """Number of drafted tokens, by request."""
+    step: Step
+
+
 class RehearsalExecutor(Executor):
     """One worker without a model. Its ranks are in the duration of a step."""
 
@@ -69,10 +100,12 @@ class RehearsalExecutor(Executor):
         tokenizer = None
         if not model.skip_tokenizer_init:
             tokenizer = get_tokenizer(model.tokenizer, trust_remote_code=model.trust_remote_code)
-        self._answers = Answers.of(tokenizer, model.get_vocab_size())
-        self._prompts: dict[str, tuple[int, int]] = {}
-        """Name of the answer to each prompt, and number of its tokens, by request."""
-        self._begun: deque[tuple[ModelRunnerOutput, Step]] = deque()
+        self._vocab_size = model.get_vocab_size()
+        self._answers = Answers.of(tokenizer, self._vocab_size, rehearsed.draft_acceptance)
+        self._requests: dict[str, AnsweredRequest] = {}
+        self._begun: deque[Batch] = deque()
+        self._num_drafts = config.num_speculative_tokens
+        self._drafts: DraftTokenIds | None = None
         # Else sleeps end up to 50 us late, and later on a nice process.
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0)
 
@@ -100,12 +133,13 @@ class RehearsalExecutor(Executor):
             "get_supported_tasks": lambda: ("generate",),
             "supports_draft_weight_updates": lambda: False,
             "list_loras": set,
+            "take_draft_token_ids": self._take_drafts,
             **dict.fromkeys(("add_lora", "remove_lora", "pin_lora"), lambda: True),
             **dict.fromkeys(
                 (
                     *("set_kv_cache_layout", "update_max_model_len", "initialize_from_config"),
                     *("execute_dummy_batch", "reset_mm_cache", "reset_encoder_cache", "profile"),
-                    *("take_draft_token_ids", "sleep", "wake_up", "shutdown"),
+                    *("sleep", "wake_up", "shutdown"),
                 ),
                 lambda: None,
             ),
@@ -119,7 +153,7 @@ class RehearsalExecutor(Executor):
 
     def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> Any:
         for request_id in scheduler_output.finished_req_ids:
-            self._prompts.pop(request_id, None)
+            self._requests.pop(request_id, None)
         result = EMPTY_MODEL_RUNNER_OUTPUT
         if scheduler_output.total_num_scheduled_tokens:
             self._begin(scheduler_output)
@@ -127,17 +161,20 @@ class RehearsalExecutor(Executor):
         return _completed(result) if non_block else result
 
     def sample_tokens(self, grammar_output: GrammarOutput | None, non_block: bool = False) -> Any:
-        output, step = self._begun.popleft()
+        batch = self._begun.popleft()
         if grammar_output is not None:
-            _obey(output, grammar_output)
-        future = StepOutput(output, step, self._log)
+            # The device waits for a mask that depends on the step before.
+            self._pace.hold(batch.step, time.monotonic())
+        allowed = _allowed_tokens(grammar_output, batch) if grammar_output is not None else {}
+        future = StepOutput(self._sampled(batch, allowed), batch.step, self._log)
         return future if non_block else future.result()
 
     def _begin(self, scheduled: SchedulerOutput) -> None:
         now, before = time.monotonic(), self._before(scheduled)
         prefills: list[tuple[int, int]] = []
         num_decodes = context = 0
-        sampled: list[list[int]] = []
+        sampling: list[str] = []
+        drafted = {name: len(ids) for name, ids in scheduled.scheduled_spec_decode_tokens.items()}
         for request_id, num in scheduled.num_scheduled_tokens.items():
             computed, total = before[request_id]
             if num == 1:
@@ -145,29 +182,69 @@ class RehearsalExecutor(Executor):
                 context += computed + 1
             else:
                 prefills.append((num, computed))
-            name = self._prompts[request_id][0]
-            is_last = computed + num >= total
-            sampled.append([self._answers.token(name, total)] if is_last else [])
+            if computed + num - drafted.get(request_id, 0) >= total:
+                sampling.append(request_id)
         step = self._pace.step(Load(prefills, num_decodes, context), now)
-        ids = list(scheduled.num_scheduled_tokens)
-        rows = {request_id: row for row, request_id in enumerate(ids)}
-        self._begun.append((ModelRunnerOutput(ids, rows, sampled), step))
+        requests = {name: self._requests[name] for name in scheduled.num_scheduled_tokens}
+        self._begun.append(Batch(requests, frozenset(sampling), drafted, step))
 
     def _before(self, scheduled: SchedulerOutput) -> dict[str, tuple[int, int]]:
-        """Return the computed tokens and all tokens of each request."""
+        """Return the computed tokens and all tokens of each request, as the scheduler counts them:
+        drafted tokens in flight are accepted."""
         found: dict[str, tuple[int, int]] = {}
         for new in scheduled.scheduled_new_reqs:
             prompt = new.prompt_token_ids or []
-            self._prompts[new.req_id] = (self._answers.name(prompt), len(prompt))
             # With what it generated before it was preempted.
             total = len(new.prefill_token_ids or prompt)
+            params = new.sampling_params
+            self._requests[new.req_id] = AnsweredRequest(
+                self._answers.name(prompt),
+                total,
+                num_prompt_tokens=len(prompt),
+                num_logprobs=params.logprobs if params else None,
+            )
             found[new.req_id] = (new.num_computed_tokens, total)
         cached = scheduled.scheduled_cached_reqs
         for request_id, computed, num_generated in zip(
             cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
         ):
-            found[request_id] = (computed, self._prompts[request_id][1] + num_generated)
+            request = self._requests[request_id]
+            total = request.num_prompt_tokens + num_generated
+            if request_id in cached.resumed_req_ids:
+                request.num_tokens = total
+            found[request_id] = (computed, total)
         return found
+
+    def _sampled(self, batch: Batch, allowed: Mapping[str, int]) -> ModelRunnerOutput:
+        """Return a batch's tokens, and draft the next ones.
+
+        allowed: a token that the grammar allows, by request.
+        """
+        tokens: list[list[int]] = []
+        self._drafts = DraftTokenIds([], [])
+        for request_id, request in batch.requests.items():
+            if request_id not in batch.sampling:
+                tokens.append([])
+                continue
+            first = request.num_tokens
+            if request_id in allowed:
+                tokens.append([allowed[request_id]])
+            else:
+                num_drafts = batch.drafted.get(request_id, 0)
+                num = 1 + self._answers.num_accepted(request.answer, first, num_drafts)
+                tokens.append(self._answers.tokens(request.answer, first, num))
+            request.num_tokens += len(tokens[-1])
+            self._drafts.req_ids.append(request_id)
+            self._drafts.draft_token_ids.append(
+                self._answers.tokens(request.answer, request.num_tokens, self._num_drafts)
+            )
+        rows = {request_id: row for row, request_id in enumerate(batch.requests)}
+        logprobs = _logprobs(list(batch.requests.values()), tokens, self._vocab_size)
+        return ModelRunnerOutput(list(rows), rows, tokens, logprobs)
+
+    def _take_drafts(self) -> DraftTokenIds | None:
+        drafts, self._drafts = self._drafts, None
+        return drafts if self._num_drafts else None
 
 
 def _completed(value: Any) -> Future[Any]:
@@ -176,12 +253,33 @@ def _completed(value: Any) -> Future[Any]:
     return future
 
 
-def _obey(output: ModelRunnerOutput, grammar: GrammarOutput) -> None:
-    """Replace the tokens of requests with a grammar by the first one that it allows."""
-    rows = zip(grammar.structured_output_request_ids, grammar.grammar_bitmask, strict=False)
-    for request_id, row in rows:
-        index = output.req_id_to_index[request_id]
-        if output.sampled_token_ids[index]:
-            word = next(i for i, bits in enumerate(row) if bits)
-            bits = int(row[word]) & 0xFFFFFFFF
-            output.sampled_token_ids[index] = [32 * word + (bits & -bits).bit_length() - 1]
+def _allowed_tokens(grammar: GrammarOutput, batch: Batch) -> dict[str, int]:
+    """Return the first token that its grammar allows, by request. Drafts have rows of their own."""
+    allowed: dict[str, int] = {}
+    row = 0
+    for request_id in grammar.structured_output_request_ids:
+        words = grammar.grammar_bitmask[row]
+        word = int(words.nonzero()[0][0])
+        bits = int(words[word]) & 0xFFFFFFFF
+        allowed[request_id] = 32 * word + (bits & -bits).bit_length() - 1
+        row += 1 + batch.drafted.get(request_id, 0)
+    return allowed
+
+
+def _logprobs(
+    requests: Sequence[AnsweredRequest], tokens: Sequence[list[int]], vocab_size: int
+) -> LogprobsLists | None:
+    """Return made-up logprobs of each token and its alternatives, or None if no request wants any.
+    Every alternative is 1 less likely in logarithms."""
+    wanted = [request.num_logprobs for request in requests if request.num_logprobs is not None]
+    if not wanted:
+        return None
+    most = vocab_size if -1 in wanted else max(wanted)
+    first = np.array([token for each in tokens for token in each], dtype=np.int64)
+    alternatives = np.arange(most + 1)
+    # The sampled token stands before the most likely ones, of which it is the first.
+    shifts = np.maximum(alternatives - 1, 0)
+    ids = (first[:, None] + shifts[None, :]) % vocab_size
+    values = np.broadcast_to(-0.5 - shifts.astype(np.float32), ids.shape)
+    begins = np.cumsum([0, *(len(each) for each in tokens)]).tolist()
+    return LogprobsLists(ids, values, np.ones(len(first), dtype=np.int64), begins)

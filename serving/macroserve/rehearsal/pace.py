@@ -76,3 +76,9 @@ class Pace:
             if stage + 1 < len(self._free_at):
                 ready += self._scale * send_s
         return Step(start, ready, idle_s, load)
+
+    def hold(self, step: Step, until: float) -> None:
+        """Let the last stage wait with the end of its latest step."""
+        if until > step.end:
+            step.end = until
+            self._free_at[-1] = max(self._free_at[-1], until)

@@ -1,4 +1,7 @@
-"""Tokens of a rehearsal: they depend on the prompt's beginning and the position alone."""
+"""Tokens of a rehearsal: they depend on the prompt's beginning and the position alone.
+
+So do the drafted tokens that are accepted.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,24 +20,45 @@ class Answers:
 
     Any sequence of such tokens is the same again after decoding and encoding, so that the next turn
     of a conversation finds its beginning in the prefix cache.
+
+    acceptance: probability that a drafted token is accepted if those before it are.
     """
 
-    def __init__(self, tokens: Sequence[int]) -> None:
+    def __init__(self, tokens: Sequence[int], acceptance: float) -> None:
         self._tokens = tokens
+        self._acceptance = acceptance
 
     @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase | None, vocab_size: int) -> "Answers":
+    def of(
+        cls, tokenizer: PreTrainedTokenizerBase | None, vocab_size: int, acceptance: float = 0.0
+    ) -> "Answers":
         """Return answers in words of the tokenizer; of any tokens where it has none, or is None."""
         words = _words(tokenizer) if tokenizer is not None else []
-        return cls(words or range(vocab_size // 2, vocab_size))
+        return cls(words or range(vocab_size // 2, vocab_size), acceptance)
 
     @staticmethod
     def name(prompt: Sequence[int]) -> int:
         """Return the key of a prompt's answer."""
         return crc32(repr(list(prompt[:NAMING_TOKENS])).encode())
 
-    def token(self, name: int, position: int) -> int:
-        return self._tokens[crc32(position.to_bytes(4, "little"), name) % len(self._tokens)]
+    def tokens(self, name: int, first: int, num: int) -> list[int]:
+        """Return the tokens from a position of the stream, the prompt's tokens included."""
+        return [
+            self._tokens[_hash(name, position) % len(self._tokens)]
+            for position in range(first, first + num)
+        ]
+
+    def num_accepted(self, name: int, first: int, num_drafts: int) -> int:
+        """Return how many tokens drafted from a position on are accepted."""
+        for number in range(num_drafts):
+            # Apart from the hash that chooses the token.
+            if _hash(name ^ 0xFFFFFFFF, first + number) >= self._acceptance * 2**32:
+                return number
+        return num_drafts
+
+
+def _hash(name: int, position: int) -> int:
+    return crc32(position.to_bytes(4, "little"), name)
 
 
 def _words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
