@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from support.manifests import ABSENT, edited
 
 from macroserve.api.manifest import Manifest, ManifestError, parse
+from macroserve.core.accelerators import PEAKS
 from macroserve.core.strategies import STRATEGIES
 
 COUNT = "a whole number of at least 1"
@@ -25,6 +26,7 @@ JINJA = "a Jinja template, a text with {{ or {%"
 STRATEGY = f"one of {', '.join(STRATEGIES)}"
 SLO = "a mapping with ttft, tpot, tbt, attainment, classes, allowRequestTargets"
 ORDERING = "Auto, FCFS, EDF, Slack, SJF, LJF or a function such as package.module:function"
+DEVICE = f"one of {', '.join(PEAKS)}"
 BLOCK = "16, 32, 64 or 128 tokens"
 TOKENS = "a whole number of tokens, at least 16"
 
@@ -51,6 +53,8 @@ BAD_VALUES = [
     ("spec.model.maxModelLen", 15, "15", TOKENS),
     ("spec.model.maxModelLen", "4096", "'4096'", TOKENS),
     ("spec.engine.type", "vllm", "'vllm'", "vLLM or Emulated"),
+    ("spec.engine.rehearse", "L20", "'L20'", DEVICE),
+    ("spec.engine.rehearse", 20, "20", DEVICE),
     ("spec.engine.tensorParallel", 0, "0", COUNT),
     ("spec.engine.tensorParallel", 1.5, "1.5", COUNT),
     ("spec.engine.pipelineParallel", True, "true", COUNT),

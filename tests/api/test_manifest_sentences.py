@@ -97,7 +97,17 @@ SENTENCES = [
             ("prefixCaching", False, "prefixCaching Off"),
             ("hybridCache", "On", "hybridCache On"),
             ("pipelineParallel", 2, "pipelineParallel above 1"),
+            ("rehearse", "L20-48GB", "rehearse"),
         )
+    ),
+    (
+        edited(("spec.engine.type", "Emulated"), ("spec.engine.rehearse", "L20-48GB")),
+        "spec.engine.rehearse is 'L20-48GB', must be left out, because an Emulated engine has its "
+        "own pace.",
+    ),
+    (
+        edited(("spec.engine.hybridCache", "On"), ("spec.engine.rehearse", "L20-48GB")),
+        "spec.engine.hybridCache is 'On', must be Auto or Off with spec.engine.rehearse.",
     ),
     (
         edited(("spec.engine.hybridCache", "On"), ("spec.engine.pipelineParallel", 2)),

@@ -12,6 +12,7 @@ from support import crd
 from support.manifests import GOOD
 
 from macroserve.api.manifest import ManifestError, Spec, parse
+from macroserve.core.accelerators import PEAKS
 from macroserve.core.strategies import STRATEGIES
 from macroserve.operator.admission import spec as admission
 from macroserve.operator.k8s import names
@@ -100,6 +101,8 @@ def test_crd_enums_equal_the_manifests(pair: Pair) -> None:
         values |= {True, False}  # as YAML 1.1 reads a bare On or Off
     elif pair.path == "spec.scheduling.strategy":
         values = set(STRATEGIES)
+    elif pair.path == "spec.engine.rehearse":
+        values = set(PEAKS)
     elif pair.path == "spec.priority.highPriorityRatio":
         assert pair.schema["pattern"] == f"^{values.pop()}$"
     assert set(pair.schema.get("enum", ())) == values
@@ -262,6 +265,7 @@ CASES = [
     ("spec.template", [{}, {"spec": {"nodeSelector": {"gpu": "l20"}}}, "pod"]),
     ("spec.modell", ["tiny"]),
     ("spec.engine.replicas", [2]),
+    ("spec.engine.rehearse", ["H200-141GB", "H200", 200]),
 ]
 VALUES = [(path, value) for path, values in CASES for value in values]
 

@@ -55,6 +55,13 @@ def test_model_with_safetensors_is_fetched_without_other_formats(hub: FakeHub) -
     assert hub.asked == [("meta/Llama", {"revision": None, "ignore_patterns": [*OTHER_FORMATS]})]
 
 
+def test_rehearsed_model_is_fetched_without_weights(hub: FakeHub) -> None:
+    hub.files = ("config.json",)
+    fetch_model(parse(edited(HUB_AT_REVISION[0], ("spec.engine.rehearse", "L20-48GB"))))
+    ((_, options),) = hub.asked
+    assert "*.safetensors" in options["ignore_patterns"]
+
+
 def test_model_without_safetensors_is_fetched_with_its_older_weights(hub: FakeHub) -> None:
     hub.files = ("config.json",)
     fetch_model(parse(edited(*HUB_AT_REVISION[:2])))

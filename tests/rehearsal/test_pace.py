@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from macroserve.rehearsal import Rehearsal
+from macroserve.engine.rehearsal import Rehearsal
 from macroserve.rehearsal.pace import NO_HOST, WORKER, Load, Pace
 from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4

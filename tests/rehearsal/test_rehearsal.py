@@ -3,7 +3,10 @@
 import msgspec
 import pytest
 
-from macroserve.rehearsal import VARIABLE, Rehearsal, platform, rehearsal
+from macroserve.core.accelerators import PEAKS
+from macroserve.engine.rehearsal import VARIABLE, Rehearsal, rehearsal, rehearse
+from macroserve.rehearsal import platform
+from macroserve.sim.hardware.devices import DEVICES
 
 
 def test_rehearsal_in_the_environment_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +29,17 @@ def test_rehearsal_that_cannot_be_read_is_an_error(
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(msgspec.DecodeError):
         rehearsal()
+
+
+def test_device_of_the_manifest_yields_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("VLLM_PLUGINS", "")
+    rehearse(None)
+    assert rehearsal() is None
+    rehearse("L20-48GB")
+    rehearse("H200-141GB")
+    assert rehearsal() == Rehearsal(device="L20-48GB")
+
+
+def test_devices_that_a_manifest_may_name_are_those_of_the_simulator() -> None:
+    assert PEAKS.keys() == DEVICES.keys()

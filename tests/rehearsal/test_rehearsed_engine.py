@@ -10,9 +10,9 @@ from support.rehearsed_engine import rehearsed
 from transformers import AutoTokenizer
 
 from macroserve.core.request import Slo
+from macroserve.engine.rehearsal import Rehearsal
 from macroserve.engine.settings import EngineSettings
 from macroserve.local.tiny_model import ensure_tiny_model
-from macroserve.rehearsal import Rehearsal
 from macroserve.rehearsal.tokens import Answers
 
 pytestmark = pytest.mark.integration
@@ -85,9 +85,7 @@ def test_limits_and_cache_are_those_of_the_device(
 
 def drafting(settings: EngineSettings, is_async: bool) -> EngineSettings:
     speculation = {"model": settings.model, "num_speculative_tokens": 3, "method": "draft_model"}
-    return replace(
-        settings, args={"speculative_config": speculation, "async_scheduling": is_async}
-    )
+    return replace(settings, args={"speculative_config": speculation, "async_scheduling": is_async})
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from macroserve.engine.rehearsal import Rehearsal
 from macroserve.engine.settings import EngineSettings
-from macroserve.rehearsal import Rehearsal
 
 TIMEOUT_S = 240
 

@@ -2,12 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+)
 
 from macroserve.api.engine_args import EngineArgs
 from macroserve.api.part import ManifestPart
 from macroserve.api.units import parse_bytes
 from macroserve.api.validation_errors import must_be
+from macroserve.core.accelerators import PEAKS
 
 
 def _on_or_off(value: object) -> object:
@@ -25,6 +33,7 @@ def _auto_or_bytes(value: object) -> int | None:
     return None if value == "Auto" else _bytes(value)
 
 
+DEVICES = f"one of {', '.join(PEAKS)}"
 COUNT = "a whole number of at least 1"
 Count = Annotated[int, Field(ge=1, description=COUNT)]
 CacheSize = Annotated[
@@ -39,8 +48,18 @@ HostCacheSize = Annotated[
 ]
 
 
+def _device(name: str | None) -> str | None:
+    if name is not None and name not in PEAKS:
+        raise must_be(DEVICES)
+    return name
+
+
 class EngineSpec(ManifestPart):
     type: Literal["vLLM", "Emulated"] = Field(description="vLLM or Emulated")
+    rehearse: Annotated[str | None, AfterValidator(_device)] = Field(
+        default=None, description=DEVICES
+    )
+    """Device whose pace the engines keep on machines without it."""
     tensor_parallel: Count = 1
     pipeline_parallel: Count = 1
     hybrid_cache: Annotated[Literal["Auto", "On", "Off"], BeforeValidator(_on_or_off)] = Field(
@@ -66,12 +85,21 @@ class EngineSpec(ManifestPart):
     args: EngineArgs = Field(default_factory=dict, description="a mapping of vLLM engine arguments")
     """Other vLLM engine arguments by snake_case name."""
 
+    @field_validator("rehearse")
+    @classmethod
+    def _with_a_real_scheduler(cls, device: str | None, info: ValidationInfo) -> str | None:
+        if device is not None and info.data.get("type") == "Emulated":
+            raise must_be("left out, because an Emulated engine has its own pace")
+        return device
+
     @field_validator("hybrid_cache")
     @classmethod
     def _in_one_stage(cls, setting: str, info: ValidationInfo) -> str:
         # A stage starts a batch before the previous one has ended.
         if setting == "On" and info.data.get("pipeline_parallel", 1) > 1:
             raise must_be("Auto or Off with spec.engine.pipelineParallel above 1")
+        if setting == "On" and info.data.get("rehearse"):
+            raise must_be("Auto or Off with spec.engine.rehearse")
         return setting
 
     @field_validator("prefix_caching")
@@ -88,6 +116,8 @@ class EngineSpec(ManifestPart):
         others = info.data
         if others.get("type") == "Emulated":
             raise must_be("left out, because an Emulated engine uses no host memory")
+        if others.get("rehearse"):
+            raise must_be("left out with spec.engine.rehearse")
         if others.get("pipeline_parallel", 1) > 1:
             raise must_be("left out with spec.engine.pipelineParallel above 1")
         # Blocks that hold hidden states are not shared.

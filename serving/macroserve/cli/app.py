@@ -16,8 +16,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from macroserve.cli.choices import Choices
 from macroserve.cli.extras import extra_of, missing
 from macroserve.cli.file_options import ManifestFile
+from macroserve.core.accelerators import PEAKS
 
 if TYPE_CHECKING:
     from macroserve.serving.ingress.api_keys import ApiKeySource
@@ -32,6 +34,8 @@ app = typer.Typer(
 )
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+
+_DEVICES = Choices(PEAKS)
 
 Name = Annotated[
     str | None, typer.Option(help="Name of the deployment, if several run on this machine.")
@@ -97,6 +101,16 @@ def up(
             "within seconds. Without it, MACROSERVE_API_KEYS has the keys, separated by commas.",
         ),
     ] = None,
+    rehearse: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="Rehearse at the pace of a device, with made-up answers, instead of running the "
+            f"model: {_DEVICES}.",
+            autocompletion=_DEVICES.complete,
+            callback=_DEVICES.check,
+        ),
+    ] = None,
 ) -> None:
     """Run a deployment on this machine, without Kubernetes, until Ctrl-C."""
     from macroserve.api.manifest import ManifestError
@@ -107,7 +121,7 @@ def up(
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError(name="vllm")
     try:
-        run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys)), console)
+        run(UpOptions(manifest, host, port, private_port, _api_keys(api_keys), rehearse), console)
     except ManifestError as error:
         _fail(str(error), 2)
     except (NameTakenError, PortTakenError, DeploymentError) as error:

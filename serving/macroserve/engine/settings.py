@@ -33,6 +33,8 @@ class EngineSettings:
     max_queue_wait_s: float = 300.0
     """Longest predicted wait; ingresses refuse requests that would wait longer."""
     emulated: bool = False
+    rehearse: str | None = None
+    """Device that the engine rehearses, a name in ``core.accelerators.PEAKS``."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     hybrid_cache: str = "Auto"

@@ -94,9 +94,17 @@ async def saves(
         candidate = seen
 
 
-def loads(text: str, origin: str) -> Manifest:
-    """Check a manifest in YAML. Raises only ManifestError, for any bad text."""
+def loads(text: str, origin: str, rehearse: str | None = None) -> Manifest:
+    """Check a manifest in YAML. Raises only ManifestError, for any bad text.
+
+    rehearse: device that replaces ``spec.engine.rehearse``.
+    """
     document = _document(text, origin)
+    try:
+        if rehearse is not None:
+            document["spec"]["engine"]["rehearse"] = rehearse
+    except (KeyError, TypeError):
+        pass  # the checks tell which part is missing
     try:
         return parse(document)
     except ManifestError:
@@ -271,6 +279,7 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         tuning=manifest.spec.scheduling.tuning.tuning,
         max_queue_wait_s=manifest.spec.scheduling.max_queue_wait_s,
         emulated=engine.type == "Emulated",
+        rehearse=engine.rehearse,
         tensor_parallel=engine.tensor_parallel,
         pipeline_parallel=engine.pipeline_parallel,
         hybrid_cache=engine.hybrid_cache,

@@ -6,7 +6,7 @@ Concurrent downloads wait for each other: the Hub's client locks each file.
 import errno
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
@@ -33,6 +33,8 @@ OTHER_FORMATS = (
 )
 """Files of a repository that vLLM does not load if it has safetensors."""
 OLDER_WEIGHTS = ("*.bin", "*.pt")
+WEIGHTS = (*OTHER_FORMATS, "*.safetensors")
+"""Files that a rehearsal does not read."""
 
 _FINAL = (GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError)
 _FINAL_ERRNOS = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EPERM, errno.EROFS)
@@ -59,13 +61,16 @@ def fetch_model(manifest: Manifest, sleep: Callable[[float], None] = time.sleep)
     revision = manifest.spec.engine.args.get("revision")
     for name in names:
         is_model = name == manifest.spec.model.source
-        _fetch_patiently(name, revision if is_model else None, sleep)
+        patterns = WEIGHTS if is_model and manifest.spec.engine.rehearse else OTHER_FORMATS
+        _fetch_patiently(name, revision if is_model else None, patterns, sleep)
 
 
-def _fetch_patiently(name: str, revision: str | None, sleep: Callable[[float], None]) -> None:
+def _fetch_patiently(
+    name: str, revision: str | None, ignored: Iterable[str], sleep: Callable[[float], None]
+) -> None:
     for failures in range(1, NUM_TRIES + 1):
         try:
-            _fetch(name, revision)
+            _fetch(name, revision, ignored)
         except Exception as error:
             # The hub, the network and the disk raise many types.
             if failures == NUM_TRIES or _is_final(error):
@@ -76,9 +81,9 @@ def _fetch_patiently(name: str, revision: str | None, sleep: Callable[[float], N
         sleep(BACKOFF.delay_s(failures))
 
 
-def _fetch(name: str, revision: str | None) -> None:
-    folder = snapshot_download(name, revision=revision, ignore_patterns=list(OTHER_FORMATS))
-    if not any(Path(folder).rglob("*.safetensors")):
+def _fetch(name: str, revision: str | None, ignored: Iterable[str]) -> None:
+    folder = snapshot_download(name, revision=revision, ignore_patterns=list(ignored))
+    if ignored == OTHER_FORMATS and not any(Path(folder).rglob("*.safetensors")):
         snapshot_download(name, revision=revision, allow_patterns=list(OLDER_WEIGHTS))
 
 

@@ -51,6 +51,8 @@ class UpOptions:
     port: int
     private_port: int | None
     api_keys: ApiKeySource | None
+    rehearse: str | None = None
+    """Device that replaces ``spec.engine.rehearse``."""
 
 
 class PortTakenError(Exception):
@@ -88,7 +90,7 @@ def run(options: UpOptions, console: Console) -> None:
     if the deployment does not start.
     """
     saved = read(options.path)
-    manifest = loads(saved.text, str(options.path))
+    manifest = loads(saved.text, str(options.path), options.rehearse)
     with state.claimed(manifest.name):
         _run(options, saved, manifest, console)
 
@@ -109,6 +111,8 @@ def _run(options: UpOptions, saved: Saved, manifest: Manifest, console: Console)
     settings = engine_settings(manifest, model, template)
     check_parallel(settings)
     progress.say(f"Model {settings.model}")
+    if settings.rehearse:
+        progress.say(f"Rehearsal: answers are made up, at the pace of {settings.rehearse}")
     if manifest.spec.autoscaling is not None:
         progress.problem(
             "spec.autoscaling has no effect here: only the operator scales automatically"
@@ -252,13 +256,13 @@ class Up:
             try:
                 if isinstance(saved, ManifestError):
                     raise saved
-                origin = str(self._options.path)
-                self._change_to(await asyncio.to_thread(loads, saved.text, origin))
+                origin, device = str(self._options.path), self._options.rehearse
+                self._change_to(await asyncio.to_thread(loads, saved.text, origin, device))
             except ManifestError as error:
                 self._progress.problem(f"The manifest was not applied. {error}")
 
     def _apply(self, text: str) -> str:
-        self._change_to(loads(text, "the manifest"))
+        self._change_to(loads(text, "the manifest", self._options.rehearse))
         return f"Scaling {self._manifest.name} to {self._manifest.spec.instances} instances."
 
     def _scale(self, instances: int) -> str:

@@ -1,48 +1,20 @@
 """A rehearsal: vLLM's API, scheduler and block pool are real, and a step takes as long as on a
 modelled device, but computes nothing.
 
-The environment variable ``MACROSERVE_REHEARSE`` holds the `Rehearsal` as JSON. Without it, vLLM
-chooses its platform as ever.
+vLLM loads this package by its entry point; see `macroserve.engine.rehearsal`.
 """
 
-import os
-
-import msgspec
-
-VARIABLE = "MACROSERVE_REHEARSE"
-PLUGIN = "macroserve-rehearsal"
-"""Entry point in ``vllm.platform_plugins``, which loads where ``VLLM_PLUGINS`` names it."""
-
-
-class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """The modelled device, and how its steps vary."""
-
-    device: str
-    """A name in `macroserve.sim.hardware.devices.DEVICES`."""
-    link: str | None = None
-    """Link between the devices of an instance, a name in `macroserve.sim.hardware.links.LINKS`;
-    None for the device's usual one."""
-    scale: float = 1.0
-    """Factor on the duration of every step, so that a small machine keeps pace."""
-    noise: float = 0.02
-    """Coefficient of variation of a step's duration."""
-    draft_acceptance: float = 0.7
-    """Probability that a drafted token is accepted if those before it are. Drafting takes no
-    time."""
-    seed: int = 0
-    log_folder: str | None = None
-    """Folder for a line of JSON about each step."""
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables of a process whose engine rehearses."""
-        return {VARIABLE: msgspec.json.encode(self).decode(), "VLLM_PLUGINS": PLUGIN}
-
-
-def rehearsal() -> Rehearsal:
-    """Return the rehearsal of this process."""
-    return msgspec.json.decode(os.environ[VARIABLE], type=Rehearsal)
+from macroserve.engine.rehearsal import Rehearsal, rehearsal
 
 
 def platform() -> str | None:
     """Return the platform's class where a device is to be rehearsed."""
-    return "macroserve.rehearsal.platform.RehearsalPlatform" if VARIABLE in os.environ else None
+    return "macroserve.rehearsal.platform.RehearsalPlatform" if rehearsal() else None
+
+
+def rehearsed() -> Rehearsal:
+    """Return what this process rehearses. Raises RuntimeError if nothing."""
+    found = rehearsal()
+    if found is None:
+        raise RuntimeError("this process rehearses no device")
+    return found

@@ -9,7 +9,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from macroserve.engine.vllm.shape import model_shape
-from macroserve.rehearsal import rehearsal
+from macroserve.rehearsal import rehearsed
 from macroserve.sim.hardware.devices import DEVICES
 
 RESERVED_BYTES = 2 << 30
@@ -47,7 +47,7 @@ def cache_bytes(config: VllmConfig) -> int:
     """Return the memory of one rank for its cache. Raises ValueError if the weights leave none."""
     if given := config.cache_config.kv_cache_memory_bytes:
         return given
-    device, parallel = DEVICES[rehearsal().device], config.parallel_config
+    device, parallel = DEVICES[rehearsed().device], config.parallel_config
     usable = config.cache_config.gpu_memory_utilization * device.memory_bytes - RESERVED_BYTES
     weights = model_shape(config).weight_bytes / parallel.world_size
     if usable <= weights:

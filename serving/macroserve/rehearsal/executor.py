@@ -25,7 +25,7 @@ from vllm.v1.outputs import (
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from macroserve.engine.vllm.shape import model_shape
-from macroserve.rehearsal import rehearsal
+from macroserve.rehearsal import rehearsed
 from macroserve.rehearsal.cache import cache_bytes, cache_specs
 from macroserve.rehearsal.pace import Load, Pace, Step
 from macroserve.rehearsal.step_log import StepLog
@@ -91,17 +91,17 @@ class RehearsalExecutor(Executor):
         return True
 
     def _init_executor(self) -> None:
-        rehearsed, config = rehearsal(), self.vllm_config
+        wanted, config = rehearsed(), self.vllm_config
         self._pace = Pace(
-            model_shape(config), config.parallel_config.pipeline_parallel_size, rehearsed
+            model_shape(config), config.parallel_config.pipeline_parallel_size, wanted
         )
-        self._log = StepLog(rehearsed.log_folder)
+        self._log = StepLog(wanted.log_folder)
         model = self.model_config
         tokenizer = None
         if not model.skip_tokenizer_init:
             tokenizer = get_tokenizer(model.tokenizer, trust_remote_code=model.trust_remote_code)
         self._vocab_size = model.get_vocab_size()
-        self._answers = Answers.of(tokenizer, self._vocab_size, rehearsed.draft_acceptance)
+        self._answers = Answers.of(tokenizer, self._vocab_size, wanted.draft_acceptance)
         self._requests: dict[str, AnsweredRequest] = {}
         self._begun: deque[Batch] = deque()
         self._num_drafts = config.num_speculative_tokens

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from macroserve.core.shapes import ModelShape
-from macroserve.rehearsal import Rehearsal
+from macroserve.engine.rehearsal import Rehearsal
 from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.host import Host
 from macroserve.sim.hardware.links import LINKS

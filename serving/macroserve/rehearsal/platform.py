@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from vllm.platforms.cpu import CpuPlatform
 from vllm.platforms.interface import PlatformEnum
 
-from macroserve.rehearsal import rehearsal
+from macroserve.rehearsal import rehearsed
 from macroserve.sim.hardware.devices import DEVICES
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ class RehearsalPlatform(CpuPlatform):
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
-        return f"NVIDIA {rehearsal().device.partition('-')[0]} (rehearsal)"
+        return f"NVIDIA {rehearsed().device.partition('-')[0]} (rehearsal)"
 
     @classmethod
     def get_device_total_memory(cls, device_id: int = 0) -> int:
-        return int(DEVICES[rehearsal().device].memory_bytes)
+        return int(DEVICES[rehearsed().device].memory_bytes)
 
     @classmethod
     def check_and_update_config(cls, vllm_config: "VllmConfig") -> None:

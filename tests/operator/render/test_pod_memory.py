@@ -47,3 +47,11 @@ def test_cache_in_the_memory_of_the_host_counts_as_memory_of_the_pod() -> None:
     assert memory() == ("2Gi", f"{40 * 1024}Mi", "16Gi")
     assert memory(hostCacheMemory="64GiB") == ("66Gi", f"{104 * 1024}Mi", "80Gi")
     assert memory(hostCacheMemory="1KiB") == ("2049Mi", f"{40 * 1024 + 1}Mi", "16385Mi")
+
+
+def test_pod_that_rehearses_asks_for_no_devices_and_little_memory() -> None:
+    resources = {"limits": {"nvidia.com/gpu": 4}}
+    template = {"spec": {"containers": [{"name": "engine", "resources": resources}]}}
+    engine = {"type": "vLLM", "tensorParallel": 4, "rehearse": "H100-80GB"}
+    pod = pods(context(engine=engine, template=template))["instance"]
+    assert container(pod)["resources"]["limits"] == {"memory": "4Gi"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from macroserve.operator.render.template import for_head, for_ingress, merged
+from macroserve.operator.render.template import for_head, for_ingress, merged, without_devices
 
 POD: dict[str, Any] = {
     "metadata": {"labels": {"own": "1"}},
@@ -240,3 +240,20 @@ def test_ingress_takes_placement_and_model_access_from_the_template() -> None:
             ],
         }
     }
+
+
+def test_template_without_devices_keeps_everything_else() -> None:
+    given = engine(
+        image="own",
+        resources={
+            "limits": {"nvidia.com/gpu": 4, "memory": "8Gi"},
+            "requests": {"cpu": "2", "nvidia.com/gpu": 4},
+            "claims": [{"name": "gpu"}],
+        },
+    )
+    kept = {"limits": {"memory": "8Gi"}, "requests": {"cpu": "2"}}
+    assert without_devices(given) == engine(image="own", resources=kept)
+    assert without_devices({"spec": {"nodeSelector": {"a": "b"}}}) == {
+        "spec": {"nodeSelector": {"a": "b"}}
+    }
+    assert without_devices({}) == {}

@@ -34,6 +34,7 @@ def test_instance_has_a_gpu_for_each_worker_where_vllm_uses_gpus(
 
     monkeypatch.setattr(devices, "version", installed)
     assert devices_each(replace(settings, emulated=emulated)) == num_devices
+    assert devices_each(replace(settings, rehearse="H100-80GB")) == 0
 
 
 def test_instances_have_different_gpus_until_one_gives_its_own_back() -> None:

@@ -101,7 +101,8 @@ def revision(context: RenderContext) -> str:
 
 def _rendered(context: RenderContext) -> Object:
     """Return the pod without the fields that differ between instances."""
-    emulated = context.manifest.spec.engine.type == "Emulated"
+    engine = context.manifest.spec.engine
+    emulated = engine.type == "Emulated"
     pod = pods.base_pod(
         context,
         "instance",
@@ -122,13 +123,14 @@ def _rendered(context: RenderContext) -> Object:
     pod["spec"]["restartPolicy"] = "Always"
     pod["spec"]["affinity"] = pods.on_other_nodes(names.selector(context.name, "instance"))
     model_cache.mount(context, pod["spec"])
-    pod = model_cache.with_fetch(context, template.merged(pod, context.template))
+    own = template.without_devices(context.template) if engine.rehearse else context.template
+    pod = model_cache.with_fetch(context, template.merged(pod, own))
     return bounded(pod, _memory_limit(context))
 
 
 def _memory_limit(context: RenderContext) -> str:
     engine = context.manifest.spec.engine
-    if engine.type == "Emulated":
+    if engine.type == "Emulated" or engine.rehearse:
         return EMULATED_MEMORY_LIMIT
     workers_bytes = MEMORY_PER_DEVICE_BYTES * engine.tensor_parallel * engine.pipeline_parallel
     caches_bytes = (engine.kv_cache_bytes or SMALL_CACHE_BYTES) + _host_cache_bytes(context)

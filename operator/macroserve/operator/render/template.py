@@ -79,6 +79,29 @@ def for_ingress(template: Mapping[str, Any]) -> dict[str, Any]:
     return {"spec": part}
 
 
+def without_devices(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template without the devices of the engine's container: its extended resources,
+    such as ``nvidia.com/gpu``, and claims."""
+    spec = template.get("spec") or {}
+    containers = [
+        {**each, "resources": _without_devices(each.get("resources") or {})}
+        if isinstance(each, Mapping) and each.get("name") == names.CONTAINER
+        else each
+        for each in spec.get("containers") or ()
+    ]
+    return {**template, "spec": {**spec, "containers": containers}} if containers else template
+
+
+def _without_devices(resources: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        part: {name: each for name, each in given.items() if "/" not in name}
+        if isinstance(given, Mapping)
+        else given
+        for part, given in resources.items()
+        if part != "claims"
+    }
+
+
 def _only(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: mapping[key] for key in keys if key in mapping}
 

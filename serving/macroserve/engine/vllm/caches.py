@@ -8,9 +8,12 @@ from vllm.platforms import current_platform
 from macroserve.core.cache_decision import CacheDecision
 from macroserve.core.hybrid_cache import decide_hybrid_cache
 from macroserve.core.strategies import strategy
+from macroserve.engine.rehearsal import rehearsal
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.hybrid.capability import find
 from macroserve.engine.vllm.options import with_hybrid_cache
+
+NO_HIDDEN_STATES = "a rehearsed device has no hidden states"
 
 
 def with_caches(
@@ -25,7 +28,7 @@ def with_caches(
     hybrid = decide_hybrid_cache(
         strategy(settings.strategy),
         settings.hybrid_cache,
-        lambda: find(args.create_engine_config()),
+        lambda: NO_HIDDEN_STATES if rehearsal() else find(args.create_engine_config()),
     )
     if hybrid.on:
         return with_hybrid_cache(args), hybrid

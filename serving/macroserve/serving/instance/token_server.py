@@ -44,8 +44,10 @@ def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
         from macroserve.engine.emulated import EmulatedEngine
 
         return EmulatedEngine(settings, pool)
+    from macroserve.engine.rehearsal import rehearse
     from macroserve.engine.vllm.environment import prepare_instance
 
+    rehearse(settings.rehearse)
     prepare_instance()
     from macroserve.engine.vllm.engine import VllmEngine
 

@@ -10,8 +10,9 @@ from macroserve.engine.settings import EngineSettings
 
 
 def devices_each(settings: EngineSettings) -> int:
-    """Return the number of GPUs of an instance: 0 if it is emulated or vLLM is built for CPUs."""
-    if settings.emulated or not is_built_for_gpus():
+    """Return the number of GPUs of an instance: 0 if it is emulated or rehearses, or if vLLM is
+    built for CPUs."""
+    if settings.emulated or settings.rehearse or not is_built_for_gpus():
         return 0
     return settings.tensor_parallel * settings.pipeline_parallel
 

@@ -1,0 +1,51 @@
+"""What an engine rehearses: its steps take as long as on a modelled device, but compute nothing.
+
+The environment variable ``MACROSERVE_REHEARSE`` holds the `Rehearsal` as JSON. vLLM then loads
+`macroserve.rehearsal` as its platform; nothing else imports that package, so that no scheduler can
+read how long a step will take.
+"""
+
+import os
+
+import msgspec
+
+VARIABLE = "MACROSERVE_REHEARSE"
+PLUGIN = "macroserve-rehearsal"
+"""Entry point in ``vllm.platform_plugins``, which loads where ``VLLM_PLUGINS`` names it."""
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """The modelled device, and how its steps vary."""
+
+    device: str
+    """A name in `macroserve.sim.hardware.devices.DEVICES`."""
+    link: str | None = None
+    """Link between the devices of an instance, a name in `macroserve.sim.hardware.links.LINKS`;
+    None for the device's usual one."""
+    scale: float = 1.0
+    """Factor on the duration of every step, so that a small machine keeps pace."""
+    noise: float = 0.02
+    """Coefficient of variation of a step's duration."""
+    draft_acceptance: float = 0.7
+    """Probability that a drafted token is accepted if those before it are. Drafting takes no
+    time."""
+    seed: int = 0
+    log_folder: str | None = None
+    """Folder for a line of JSON about each step."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a process whose engine rehearses."""
+        return {VARIABLE: msgspec.json.encode(self).decode(), "VLLM_PLUGINS": PLUGIN}
+
+
+def rehearsal() -> Rehearsal | None:
+    """Return what this process rehearses, if anything."""
+    text = os.environ.get(VARIABLE)
+    return msgspec.json.decode(text, type=Rehearsal) if text else None
+
+
+def rehearse(device: str | None) -> None:
+    """Let this process rehearse a device, unless its environment has a rehearsal; before vLLM is
+    imported."""
+    if device is not None and VARIABLE not in os.environ:
+        os.environ.update(Rehearsal(device=device).environment())
