@@ -6,11 +6,16 @@ from macroserve.engine.settings import EngineSettings
 
 
 def engine_flags(settings: EngineSettings) -> tuple[str, ...]:
-    """Return the engine's flags for vLLM's commands."""
-    sizes = settings.small
-    return (
+    """Return the engine's flags for vLLM's commands; one that rehearses has vLLM's own sizes."""
+    named = (
         *("--model", settings.model, "--served-model-name", settings.served_name),
         *("--max-model-len", str(settings.max_model_len), "--dtype", settings.dtype),
+    )
+    if settings.rehearse:
+        return (*named, "--tensor-parallel-size", str(settings.tensor_parallel))
+    sizes = settings.small
+    return (
+        *named,
         *("--block-size", str(sizes.block_size)),
         *("--kv-cache-memory-bytes", str(settings.small_cache_bytes)),
         *("--max-num-batched-tokens", str(sizes.max_batch_tokens)),

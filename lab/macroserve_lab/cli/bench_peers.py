@@ -16,7 +16,9 @@ from macroserve.bench.serve.run import allow_open_files
 from macroserve.cli.bench_serve_options import check_outputs
 from macroserve.cli.choices import Choices
 from macroserve.cli.load_options import parse_duration, parse_time
+from macroserve.core.accelerators import PEAKS
 from macroserve.core.request import Slo
+from macroserve.sim.hardware.models import MODELS as SHAPES
 from macroserve_lab.bench.figures import commit, machine, report
 from macroserve_lab.bench.peers.deployments import Engines, deployments
 from macroserve_lab.bench.peers.environment import (
@@ -28,6 +30,7 @@ from macroserve_lab.bench.peers.figures import OURS, figures
 from macroserve_lab.bench.peers.journal import Journal, JournalError, Settings
 from macroserve_lab.bench.peers.loads import Load, loads
 from macroserve_lab.bench.peers.processes import PeerError
+from macroserve_lab.bench.peers.rehearsed import Rehearsed
 from macroserve_lab.bench.peers.run import Comparison
 from macroserve_lab.bench.peers.sweep import Sweep
 from macroserve_lab.bench.peers.traces import Traces
@@ -45,9 +48,11 @@ DEFAULT_DEPLOYMENTS = (
     "vllm_router_round_robin",
     "dynamo_kv",
 )
+DEVICES, MODELS = Choices(PEAKS), Choices(SHAPES)
 LOADS = Choices(("azure_conv", "azure_code", "chats", "long_chats", "prefixes", "servegen"))
 
 _Sweep = partial(typer.Option, rich_help_panel="Sweep")
+_Rehearsal = partial(typer.Option, rich_help_panel="Rehearsal")
 _Target = partial(typer.Option, rich_help_panel="Targets")
 _Output = partial(typer.Option, rich_help_panel="Output")
 
@@ -151,6 +156,35 @@ def peers(
     seed: Annotated[
         int, _Sweep(min=0, metavar="N", help="Random seed of requests and of the order.")
     ] = 0,
+    device: Annotated[
+        str | None,
+        _Rehearsal(
+            metavar="DEVICE",
+            help=f"Rehearse engines at the pace of a device instead of computing: {DEVICES}.",
+            autocompletion=DEVICES.complete,
+            callback=DEVICES.check,
+        ),
+    ] = None,
+    model: Annotated[
+        str,
+        _Rehearsal(
+            metavar="MODEL",
+            help=f"Model that the engines rehearse: {MODELS}.",
+            autocompletion=MODELS.complete,
+            callback=MODELS.check,
+        ),
+    ] = "Llama3.1-8B",
+    tensor_parallel: Annotated[
+        int, _Rehearsal(min=1, metavar="N", help="Devices of each engine.")
+    ] = 1,
+    scale: Annotated[
+        float,
+        _Rehearsal(
+            metavar="K",
+            help="Stretch all times, so that the CPU time next to the engines weighs less; results "
+            "are in unstretched times.",
+        ),
+    ] = 1.0,
     ttft: Annotated[
         str, _Target(metavar="DURATION", help="Target for the time to first token.")
     ] = "2s",
@@ -177,7 +211,8 @@ def peers(
             servegen=servegen,
             servegen_start_s=start_s,
         )
-        swept = _swept(traces, load)
+        rehearsed = Rehearsed(device, model, tensor_parallel, scale, seed) if device else None
+        swept = _swept(traces, load, is_rehearsed=rehearsed is not None)
         slo = Slo(parse_duration("--ttft", ttft), parse_duration("--tpot", tpot))
         duration_s = parse_duration("--duration", duration)
         check_outputs(json, plot)
@@ -189,12 +224,12 @@ def peers(
         )
         environment = peers_environment()
         others = any(name != OURS for name in sweep.deployments)
-        engines = Engines(
-            replace(quickstart_settings(), slo=slo, max_batch_tokens=MAX_BATCH_TOKENS),
-            instances,
-            max(1, (os.cpu_count() or 1) // instances),
-            split_engines,
-        )
+        if rehearsed:
+            engine = rehearsed.settings(slo)
+        else:
+            engine = replace(quickstart_settings(), slo=slo, max_batch_tokens=MAX_BATCH_TOKENS)
+        threads = max(1, (os.cpu_count() or 1) // instances)
+        engines = Engines(engine, instances, threads, split_engines, rehearsed)
         settings = Settings(
             machine=machine(),
             commit=commit(),
@@ -206,6 +241,10 @@ def peers(
             threads=engines.threads,
             split_engines=split_engines,
             seed=seed,
+            device=device,
+            model=model if device else None,
+            tensor_parallel=tensor_parallel,
+            scale=scale,
             traces=traces.digests(),
         )
         journal = Journal.open(_journal_path(json), settings)
@@ -263,12 +302,16 @@ def _journal_path(json: Path) -> Path:
     return path
 
 
-def _swept(traces: Traces, names: Sequence[str] | None) -> dict[str, Load]:
+def _swept(
+    traces: Traces, names: Sequence[str] | None, is_rehearsed: bool = False
+) -> dict[str, Load]:
     """Return the named loads, by default all. Raises ValueError for a bad trace, or a missing
     one."""
     if not traces.servegen and (traces.servegen_start_s or "servegen" in (names or ())):
         raise ValueError("--load servegen and --servegen-start need --servegen FOLDER")
-    found = loads(traces)
+    found = loads(traces, is_rehearsed)
+    if missing := [name for name in names or () if name not in found]:
+        raise ValueError(f"--load {missing[0]} is not for engines that rehearse")
     return {name: found[name] for name in names or found}
 
 

@@ -66,6 +66,13 @@ OURS = ("--deployment", "macroserve")
         ((*OURS, "--servegen", "none"), "none is not a folder of ServeGen's clients"),
         ((*OURS, "--servegen", "."), ". has 0 files like chunk-0-trace.csv"),
         ((*OURS, "--servegen", ".", "--servegen-start", ""), "--servegen-start: "),
+        ((*OURS, "--device", "H300"), "'H300' is not one of A100-40GB"),
+        ((*OURS, "--device", "L20-48GB", "--model", "x"), "'x' is not one of OPT-13B"),
+        ((*OURS, "--device", "L20-48GB", "--scale", "0"), "--scale must be above 0, got 0"),
+        (
+            (*OURS, "--device", "L20-48GB", "--load", "chats"),
+            "--load chats is not for engines that rehearse",
+        ),
         (("--load", "books"), "'books' is not one of azure_conv"),
     ],
 )

@@ -15,6 +15,10 @@ SETTINGS = Settings(
     threads=1,
     split_engines=False,
     seed=0,
+    device=None,
+    model=None,
+    tensor_parallel=1,
+    scale=1.0,
     traces={},
 )
 
@@ -36,6 +40,9 @@ _POINT = Point(
     rss_mb=1000.0,
     engine_rss_mb=3000.0,
     client_cpu=0.1,
+    idle=0.6,
+    late_p99=None,
+    counts=True,
 )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from zlib import crc32
 
-from transformers import PreTrainedTokenizerBase
+from vllm.tokenizers import TokenizerLike
 
 NAMING_TOKENS = 8
 """First tokens of a prompt that choose its answer. They are the same where another instance
@@ -30,7 +30,7 @@ class Answers:
 
     @classmethod
     def of(
-        cls, tokenizer: PreTrainedTokenizerBase | None, vocab_size: int, acceptance: float = 0.0
+        cls, tokenizer: TokenizerLike | None, vocab_size: int, acceptance: float = 0.0
     ) -> "Answers":
         """Return answers in words of the tokenizer; of any tokens where it has none, or is None."""
         words = _words(tokenizer) if tokenizer is not None else []
@@ -61,7 +61,7 @@ def _hash(name: int, position: int) -> int:
     return crc32(position.to_bytes(4, "little"), name)
 
 
-def _words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def _words(tokenizer: TokenizerLike) -> list[int]:
     """Return tokens that are a space and a lower-case word."""
     # Byte-level BPE writes the space as one of these, SentencePiece as the other.
     vocabulary = sorted(tokenizer.get_vocab().items())
@@ -69,6 +69,6 @@ def _words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return [token for token in tokens[:MAX_WORDS] if _is_itself_again(tokenizer, token)]
 
 
-def _is_itself_again(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
+def _is_itself_again(tokenizer: TokenizerLike, token: int) -> bool:
     text = tokenizer.decode([token, token])
     return tokenizer.encode(text, add_special_tokens=False) == [token, token]

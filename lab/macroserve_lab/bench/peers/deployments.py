@@ -13,6 +13,7 @@ from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import DEFAULTS
 from macroserve_lab.bench.peers.environment import PeersEnvironment
 from macroserve_lab.bench.peers.processes import Processes, json_of
+from macroserve_lab.bench.peers.rehearsed import Rehearsed
 from macroserve_lab.bench.ports import free_port
 from macroserve_lab.bench.stock_vllm import api_server, engine_flags
 from macroserve_lab.bench.up_log import num_serving
@@ -27,6 +28,10 @@ ROUTER_POLICIES = (
     "random",
 )
 DYNAMO_MODES = ("kv", "least-loaded", "power-of-two", "round-robin", "random")
+STEPS = "steps"
+"""Folder of the logs of rehearsed steps."""
+GPU_BLOCK = 16
+"""Tokens of a cache block on GPUs, vLLM's choice."""
 WORKER = Path(__file__).with_name("dynamo_worker.py")
 
 
@@ -41,16 +46,29 @@ class Engines:
     is_split: bool = False
     """Whether stock engines have two processes each, the default on a CPU: they wait for each other
     in busy loops and take about twice the CPU. Macroserve's engines have one process."""
+    rehearsed: Rehearsed | None = None
 
-    def environment(self, **variables: str) -> dict[str, str]:
+    def environment(self, processes: Processes, **variables: str) -> dict[str, str]:
         """Return the environment of stock engines."""
         return {
             **os.environ,
             **DEFAULTS,
             "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(self.is_split)),
             "OMP_NUM_THREADS": str(self.threads),
+            **self.rehearsal(processes),
             **variables,
         }
+
+    def rehearsal(self, processes: Processes) -> dict[str, str]:
+        """Return the variables of engines that rehearse."""
+        if self.rehearsed is None:
+            return {}
+        return self.rehearsed.environment(processes.folder / STEPS)
+
+    @property
+    def block_size(self) -> int:
+        """Return the tokens of a cache block."""
+        return GPU_BLOCK if self.rehearsed else self.settings.small.block_size
 
 
 class Deployment(Protocol):
@@ -87,7 +105,7 @@ class VllmRouter:
             processes.start(
                 f"vllm-{index}",
                 (*api_server(engines.settings, port), *flags),
-                engines.environment(),
+                engines.environment(processes),
             )
         for url in urls:
             await processes.answers(url + "/health")
@@ -103,7 +121,7 @@ class VllmRouter:
                 *(str(self.peers.router), "--policy", self.policy, "--worker-urls", *urls),
                 *("--host", "127.0.0.1", "--port", str(port)),
                 *("--prometheus-port", str(free_port()), "--log-level", "warning"),
-                *(sources and ("--kv-event-block-size", str(engines.settings.small.block_size))),
+                *(sources and ("--kv-event-block-size", str(engines.block_size))),
                 *(sources and ("--kv-event-model", engines.settings.served_name)),
                 *sources,
             ),
@@ -144,7 +162,7 @@ class Dynamo:
                     *engine_flags(engines.settings),
                     *_KvEvents().flags,
                 ),
-                engines.environment(**variables),
+                engines.environment(processes, **variables),
             )
         port = free_port()
         processes.start(
@@ -153,7 +171,7 @@ class Dynamo:
                 *(str(self.peers.python), "-m", "dynamo.frontend"),
                 *("--http-host", "127.0.0.1", "--http-port", str(port)),
                 *("--router-mode", self.mode),
-                *("--kv-cache-block-size", str(engines.settings.small.block_size)),
+                *("--kv-cache-block-size", str(engines.block_size)),
             ),
             {**os.environ, **variables},
         )
@@ -169,14 +187,15 @@ class Dynamo:
 
 @dataclass(frozen=True, slots=True)
 class MacroserveUp:
-    """``macroserve up`` with instances of one pool and the strategy ``unified``."""
+    """``macroserve up`` with instances of one pool."""
 
     name: str = "macroserve"
+    strategy: str = "unified"
 
     async def start(self, engines: Engines, processes: Processes) -> str:
         port = free_port()
         path = processes.folder / "manifest.json"
-        manifest = json.dumps(macroserve_manifest(engines))
+        manifest = json.dumps(macroserve_manifest(engines, self.strategy))
         await asyncio.to_thread(path.write_text, manifest)
         processes.start(
             "macroserve",
@@ -184,7 +203,11 @@ class MacroserveUp:
                 *(sys.executable, "-c", "from macroserve.cli.entry import main; main()"),
                 *("up", "-f", str(path), "--port", str(port)),
             ),
-            {**os.environ, "XDG_STATE_HOME": str(processes.folder)},
+            {
+                **os.environ,
+                **engines.rehearsal(processes),
+                "XDG_STATE_HOME": str(processes.folder),
+            },
         )
         endpoint = f"http://127.0.0.1:{port}"
 
@@ -197,7 +220,7 @@ class MacroserveUp:
         return endpoint
 
 
-def macroserve_manifest(engines: Engines) -> dict[str, object]:
+def macroserve_manifest(engines: Engines, strategy: str = "unified") -> dict[str, object]:
     """Return the deployment's manifest: the quickstart's, with one ingress, as the others have one
     router, and defaults otherwise."""
     settings = engines.settings
@@ -211,13 +234,7 @@ def macroserve_manifest(engines: Engines) -> dict[str, object]:
                 "servedName": settings.served_name,
                 "maxModelLen": settings.max_model_len,
             },
-            "engine": {
-                "type": "vLLM",
-                "dtype": settings.dtype,
-                "blockSize": settings.small.block_size,
-                "kvCacheMemory": f"{settings.small_cache_bytes >> 20}MiB",
-                "maxBatchTokens": settings.small.max_batch_tokens,
-            },
+            "engine": _engine(settings),
             "slo": {
                 "ttft": f"{settings.slo.ttft_s * 1e3:.0f}ms",
                 "tpot": f"{settings.slo.tpot_s * 1e3:.0f}ms",
@@ -227,8 +244,25 @@ def macroserve_manifest(engines: Engines) -> dict[str, object]:
             "ingress": {"replicas": 1},
             "mitosis": {"lowerBound": 2, "upperBound": max(4, engines.count)},
             "priority": {"highPriorityRatio": 0},
-            "scheduling": {"strategy": settings.strategy},
+            "scheduling": {"strategy": strategy},
         },
+    }
+
+
+def _engine(settings: EngineSettings) -> dict[str, object]:
+    if settings.rehearse:
+        return {
+            "type": "vLLM",
+            "rehearse": settings.rehearse,
+            "dtype": settings.dtype,
+            "tensorParallel": settings.tensor_parallel,
+        }
+    return {
+        "type": "vLLM",
+        "dtype": settings.dtype,
+        "blockSize": settings.small.block_size,
+        "kvCacheMemory": f"{settings.small_cache_bytes >> 20}MiB",
+        "maxBatchTokens": settings.small.max_batch_tokens,
     }
 
 
@@ -264,6 +298,7 @@ def deployments(peers: PeersEnvironment) -> dict[str, Deployment]:
     """Return every deployment by its name."""
     found: list[Deployment] = [
         MacroserveUp(),
+        MacroserveUp("macroserve_vllm", "vllm"),
         *(VllmRouter(peers, policy) for policy in ROUTER_POLICIES),
         *(Dynamo(peers, mode) for mode in DYNAMO_MODES),
     ]

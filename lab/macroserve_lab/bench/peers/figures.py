@@ -25,7 +25,9 @@ Knees = dict[int, Knee]
 
 
 def figures(points: Sequence[Point], idles: Sequence[Idle]) -> Figures:
-    """Return all figures: ratios first, where Macroserve and a peer were measured."""
+    """Return all figures: ratios first, where Macroserve and a peer were measured. Points that do
+    not count are left out."""
+    points = [point for point in points if point.counts]
     details = _by(points, lambda point: (point.deployment, point.load))
     knees = {key: _knees(found) for key, found in details.items()}
     names = sorted({point.deployment for point in points})
@@ -76,6 +78,9 @@ def _load(name: str, load: str, points: Sequence[Point], knees: Knees) -> Figure
         found[f"{at}.tokens_per_s"] = median(point.tokens_per_s for point in same)
         if cached := [p.cached_share for p in same if p.cached_share is not None]:
             found[f"{at}.cached_share"] = median(cached)
+        if late := [p.late_p99 for p in same if p.late_p99 is not None]:
+            found[f"{at}.late_p99"] = max(late)
+        found[f"{at}.idle"] = min(point.idle for point in same)
         failed = sum(point.num_failed for point in same)
         found[f"{at}.failed_share"] = failed / max(1, sum(point.num_requests for point in same))
     return found
@@ -102,7 +107,7 @@ def _knees(points: Sequence[Point]) -> Knees:
 
 def _best_peer(knees: Mapping[str, Knees]) -> str | None:
     """Return the peer with the highest median rate, None without peers."""
-    peers = {name: found for name, found in knees.items() if name != OURS}
+    peers = {name: found for name, found in knees.items() if not name.startswith(OURS)}
     medians = {name: median(each.rate for each in found.values()) for name, found in peers.items()}
     return max(medians, key=medians.__getitem__, default=None)
 

@@ -32,6 +32,12 @@ class Settings(msgspec.Struct, frozen=True, tag="settings"):
     split_engines: bool
     """Whether stock engines have two processes each."""
     seed: int
+    device: str | None
+    """Device that the engines rehearse, if any."""
+    model: str | None
+    tensor_parallel: int
+    scale: float
+    """Factor on all times of a rehearsal."""
     traces: dict[str, str]
     """SHA-256 of the given traces by load; see ``Traces.digests``."""
 
@@ -64,6 +70,12 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
     engine_rss_mb: float
     client_cpu: float
     """Share of one core that the client used."""
+    idle: float
+    """Share of the machine's CPU time that was idle."""
+    late_p99: float | None
+    """P99 of the lateness of rehearsed steps, as a share of a step; None without a rehearsal."""
+    counts: bool
+    """Whether the machine kept the pace of the rehearsed devices."""
 
     @property
     def key(self) -> PointKey:
@@ -126,8 +138,8 @@ class Journal:
 
     @property
     def keys(self) -> set[PointKey]:
-        """Return the keys of the points, which may be another sweep's."""
-        return {point.key for point in self.points}
+        """Return the keys of the points that count, which may be another sweep's."""
+        return {point.key for point in self.points if point.counts}
 
     def add(self, line: Point | Idle) -> None:
         with self.path.open("ab") as file:

@@ -37,6 +37,10 @@ PREFIX_SCALE = 1 / 16
 """Scale of Mooncake's lengths: its blocks of 512 tokens become the engines' blocks of 32."""
 
 
+WHOLE = LoadLimits(max_prompt_tokens=14000, max_output_tokens=2000)
+"""Caps that keep every request within the length of a rehearsed model."""
+
+
 class Load(Protocol):
     """A load that can be sent at a rate for some time."""
 
@@ -78,9 +82,10 @@ class RequestLoad:
         return await send(client, self.plan(rate, duration_s, seed), payloads)
 
 
-def loads(traces: Traces) -> dict[str, Load]:
+def loads(traces: Traces, is_rehearsed: bool = False) -> dict[str, Load]:
     """Return every load by its name, synthesized without a trace, except ``servegen``, which needs
-    its clients.
+    its clients. Rehearsed engines get the lengths of the sources, and no chats, which are of the
+    length of the tiny model.
 
     Raises ValueError for a bad trace, for a prefix trace without ``hash_ids``, and for clients that
     send nothing when the load begins.
@@ -91,17 +96,21 @@ def loads(traces: Traces) -> dict[str, Load]:
     if not any(row.block_ids for row in prefix_rows):
         raise ValueError(f"{traces.prefixes} has no hash_ids, so that no prompts share a prefix")
     conv, code, prefixes = map(_poisson, (conv_rows, code_rows, prefix_rows))
+
+    def limits(scale: float) -> LoadLimits:
+        return WHOLE if is_rehearsed else _limits(scale)
+
     found: list[Load] = [
-        RequestLoad("azure_conv", (6.0, 8.0, 9.5, 11.0, 13.0), conv, _limits(SERVICE_SCALE)),
-        RequestLoad("azure_code", (1.0, 2.0, 3.0, 4.0), code, _limits(CODE_SCALE)),
-        CHATS,
-        LONG_CHATS,
-        RequestLoad("prefixes", (4.0, 5.0, 6.0, 7.0, 8.5), prefixes, _limits(PREFIX_SCALE)),
+        RequestLoad("azure_conv", (6.0, 8.0, 9.5, 11.0, 13.0), conv, limits(SERVICE_SCALE)),
+        RequestLoad("azure_code", (1.0, 2.0, 3.0, 4.0), code, limits(CODE_SCALE)),
+        *(() if is_rehearsed else (CHATS, LONG_CHATS)),
+        RequestLoad("prefixes", (4.0, 5.0, 6.0, 7.0, 8.5), prefixes, limits(PREFIX_SCALE)),
     ]
     if traces.servegen:
         clients = _clients(traces.servegen, traces.servegen_start_s)
-        limits = _limits(SERVICE_SCALE)
-        found.append(RequestLoad("servegen", (6.0, 8.0, 10.0, 12.0), clients, limits))
+        found.append(
+            RequestLoad("servegen", (6.0, 8.0, 10.0, 12.0), clients, limits(SERVICE_SCALE))
+        )
     return {load.name: load for load in found}
 
 

@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from macroserve.bench.serve.client import EndpointError, LoadClient, Target
 from macroserve.bench.serve.metrics import Distribution, summarize
 from macroserve.core.request import Slo
-from macroserve_lab.bench.peers.deployments import Deployment, Engines
+from macroserve_lab.bench.peers.deployments import STEPS, Deployment, Engines
 from macroserve_lab.bench.peers.journal import Idle, Journal, Point, PointKey
 from macroserve_lab.bench.peers.loads import Load
 from macroserve_lab.bench.peers.processes import PeerError, Processes, processes
+from macroserve_lab.bench.peers.rehearsed import MAX_LATE, MIN_IDLE, late_p99
 from macroserve_lab.bench.peers.sizes import attainment_by_size
 from macroserve_lab.bench.peers.sweep import Sweep, Turn
 
@@ -22,7 +25,8 @@ SETTLE_S = 5.0
 IDLE_S = 15.0
 """Time of the measurement of idle usage: several periods of statuses and health checks."""
 TIMEOUT_S = 60.0
-"""Time limit of a request."""
+"""Time limit of a request, without a rehearsal."""
+REHEARSED_TIMEOUT_S = 1800.0
 WARM_UP_RATE, WARM_UP_S = 3.0, 6.0
 """Requests per second and seconds of the warm-up."""
 PAUSE_S = 2.0
@@ -43,6 +47,11 @@ class Comparison:
     say: Callable[[str], None]
     """Function called with a sentence for each step."""
 
+    @property
+    def scale(self) -> float:
+        """Return the factor on all times of a rehearsal."""
+        return self.engines.rehearsed.scale if self.engines.rehearsed else 1.0
+
     async def run(self) -> None:
         """Measure the missing points. Raises PeerError if a deployment fails; earlier points are in
         the journal."""
@@ -57,7 +66,8 @@ class Comparison:
             async with processes(Path(folder)) as running:
                 url = await deployment.start(self.engines, running)
                 start_s = time.monotonic() - started_s
-                async with LoadClient(Target(url, TIMEOUT_S)) as client:
+                timeout_s = REHEARSED_TIMEOUT_S if self.engines.rehearsed else TIMEOUT_S
+                async with LoadClient(Target(url, timeout_s)) as client:
                     try:
                         model = await client.find_model(None)
                     except EndpointError as error:
@@ -75,7 +85,9 @@ class Comparison:
         """Send every load for some seconds. Raises PeerError if a request fails."""
         for name in sorted({point.load for point in turn.points}):
             load = self.loads[name]
-            records = await load.run(client, model, WARM_UP_RATE, WARM_UP_S, seed=2**40)
+            records = await load.run(
+                client, model, WARM_UP_RATE / self.scale, WARM_UP_S * self.scale, seed=2**40
+            )
             failed = [record for record in records if record.failure is not None]
             if failed:
                 raise PeerError(
@@ -104,34 +116,45 @@ class Comparison:
     async def _measure(
         self, key: PointKey, client: LoadClient, model: str, running: Processes
     ) -> Point:
-        seed = self.sweep.seed_of(key)
+        seed, scale = self.sweep.seed_of(key), self.scale
+        psutil.cpu_times_percent()  # since this call, the next one tells
         before, own_s, began_s = running.usage(), time.process_time(), time.monotonic()
         load = self.loads[key.load]
-        records = await load.run(client, model, key.rate, self.duration_s, seed)
-        client_cpu = (time.process_time() - own_s) / (time.monotonic() - began_s)
+        records = await load.run(client, model, key.rate / scale, self.duration_s * scale, seed)
+        ended_s = time.monotonic()
+        client_cpu = (time.process_time() - own_s) / (ended_s - began_s)
+        idle = psutil.cpu_times_percent().idle / 100
         after = running.usage()
         running.check()
         if after.num_engines != before.num_engines:
             raise PeerError(f"{key.deployment} has lost an engine under {key.load} at {key.rate:g}")
-        summary = summarize(records, self.slo)
+        slo = Slo(self.slo.ttft_s * scale, self.slo.tpot_s * scale)
+        summary = summarize(records, slo)
         if not summary.num_succeeded:
             detail = summary.failures[0].detail if summary.failures else "no request arrived"
             raise PeerError(f"{key.deployment} served nothing of {key.load}: {detail}")
+        late = None
+        if self.engines.rehearsed:
+            steps = running.folder / STEPS
+            late = await asyncio.to_thread(late_p99, steps, began_s, ended_s)
         return Point(
             *key,
             num_requests=summary.num_sent,
             num_failed=summary.num_failed,
             attainment=summary.attainment or 0.0,
-            attainment_by_size=attainment_by_size(records, self.slo),
-            ttft_s=_quantiles(summary.ttft),
-            tpot_s=_quantiles(summary.tpot),
-            tokens_per_s=summary.output_token_throughput,
+            attainment_by_size=attainment_by_size(records, slo),
+            ttft_s=_quantiles(summary.ttft, scale),
+            tpot_s=_quantiles(summary.tpot, scale),
+            tokens_per_s=summary.output_token_throughput * scale,
             cached_share=summary.cached_share,
             cpu_s=after.other_cpu_s - before.other_cpu_s,
             engine_cpu_s=after.engine_cpu_s - before.engine_cpu_s,
             rss_mb=after.other_rss_bytes / 2**20,
             engine_rss_mb=after.engine_rss_bytes / 2**20,
             client_cpu=client_cpu,
+            idle=idle,
+            late_p99=late,
+            counts=late is None or (late <= MAX_LATE and idle >= MIN_IDLE),
         )
 
     def _say_measured(self, point: Point) -> None:
@@ -140,9 +163,15 @@ class Comparison:
             f"{number} of {self.sweep.num_points}: {point.deployment}, {point.load} at "
             f"{point.rate:g} req/s: {point.attainment:.1%} within the targets"
         )
+        if not point.counts:
+            self.say(
+                f"This point does not count: P99 of the lateness is {point.late_p99:.1%} of a step "
+                f"(at most {MAX_LATE:.0%}), and {point.idle:.0%} of the machine is idle (at least "
+                f"{MIN_IDLE:.0%})."
+            )
 
 
-def _quantiles(distribution: Distribution | None) -> dict[str, float]:
+def _quantiles(distribution: Distribution | None, scale: float) -> dict[str, float]:
     if distribution is None:
         return {}
-    return {name: getattr(distribution, name) for name in ("p50", "p90", "p99")}
+    return {name: getattr(distribution, name) / scale for name in ("p50", "p90", "p99")}

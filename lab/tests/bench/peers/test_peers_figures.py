@@ -159,3 +159,16 @@ def test_plot_of_several_rounds_and_loads_is_written(tmp_path: Path, suffix: str
     plot_peers(path, [*points, point(load="prefixes", deployment=ROUTER)])
     start = path.read_bytes()[:200]
     assert start.startswith(b"\x89PNG") if suffix == ".png" else b"<?xml" in start
+
+
+def test_points_of_a_machine_that_did_not_keep_pace_are_left_out() -> None:
+    slow = point(deployment=OURS, rate=4.0, attainment=0.1, counts=False)
+    points = [*swept(OURS, 0, 8.0), slow, *swept(ROUTER, 0, 4.0)]
+    found = figures(points, [])
+    assert found["peers.goodput_ratio.chats"] == pytest.approx(2.0)
+    assert f"peers.{OURS}.chats.4.attainment" not in found
+
+
+def test_our_other_strategies_are_no_peers() -> None:
+    points = [*swept(OURS, 0, 6.0), *swept(f"{OURS}_vllm", 0, 12.0), *swept(ROUTER, 0, 3.0)]
+    assert figures(points, [])["peers.goodput_ratio.chats"] == pytest.approx(2.0)

@@ -56,3 +56,11 @@ def test_journal_that_begins_with_a_point_is_refused(path: Path) -> None:
     path.write_bytes(msgspec.json.encode(point()) + b"\n")
     with pytest.raises(JournalError, match="no settings"):
         Journal.open(path, SETTINGS)
+
+
+def test_point_that_does_not_count_is_measured_again(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "points.jsonl", SETTINGS)
+    journal.add(point(counts=False))
+    assert journal.keys == set()
+    journal.add(point())
+    assert journal.keys == {point().key}

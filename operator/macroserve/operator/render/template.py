@@ -89,7 +89,9 @@ def without_devices(template: Mapping[str, Any]) -> dict[str, Any]:
         else each
         for each in spec.get("containers") or ()
     ]
-    return {**template, "spec": {**spec, "containers": containers}} if containers else template
+    if not containers:
+        return dict(template)
+    return {**template, "spec": {**spec, "containers": containers}}
 
 
 def _without_devices(resources: Mapping[str, Any]) -> dict[str, Any]:
