@@ -16,7 +16,7 @@ from textwrap import fill
 from typing import Any, Literal
 
 from support.vllm_sources import RELEASES, Sources, fetch
-from support.vllm_touches import ADAPTER, name_of, touches
+from support.vllm_touches import ADAPTERS, name_of, touches
 
 from macroserve.api import vllm_names
 from macroserve.engine.vllm.environment import prepare_environment
@@ -129,7 +129,7 @@ def type_errors(release: str) -> str:
     config.parent.mkdir(exist_ok=True)
     packages = [f"../{name}" for name in ("operator", "serving", "kernels")]
     settings = {
-        "include": [os.path.relpath(ADAPTER, config.parent)],
+        "include": [os.path.relpath(adapter, config.parent) for adapter in ADAPTERS],
         "extraPaths": [str(fetch(release)), *packages],
         "venvPath": "..",
         "venv": ".venv",

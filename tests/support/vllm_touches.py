@@ -9,10 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from macroserve import rehearsal
 from macroserve.engine import vllm
 
-ADAPTER = Path(vllm.__file__).parent
-VERSIONS = ADAPTER / "versions.py"
+ADAPTERS = (Path(vllm.__file__).parent, Path(rehearsal.__file__).parent)
+"""The packages that touch vLLM."""
+VERSIONS = ADAPTERS[0] / "versions.py"
 """The one module that may use names which not all versions have."""
 
 
@@ -51,11 +53,12 @@ class Found:
 
 
 def touches() -> Found:
-    """Return the names of vLLM that the adapter uses, without ``versions.py``."""
+    """Return the names of vLLM that the adapters use, without ``versions.py``."""
     found = Found()
-    for path in sorted(ADAPTER.rglob("*.py")):
-        if path != VERSIONS:
-            found.add(path.name, path.read_text())
+    for adapter in ADAPTERS:
+        for path in sorted(adapter.rglob("*.py")):
+            if path != VERSIONS:
+                found.add(path.name, path.read_text())
     return found
 
 

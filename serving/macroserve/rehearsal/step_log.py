@@ -1,43 +1,44 @@
-"""Whether a rehearsal keeps pace: by how much steps came late, and how long the device was idle."""
+"""Whether a rehearsal keeps pace: by how much sleeps end late, on a machine that is too busy."""
 
 import json
 import os
-from collections import deque
 from pathlib import Path
 from statistics import quantiles
 from typing import IO
 
-import structlog
-
+from macroserve.api.logs import get_logger
 from macroserve.rehearsal.pace import Step
 
 NUM_STEPS = 1000
-"""Steps of each report."""
+"""Steps after which lateness is judged."""
 MAX_LATE_SHARE = 0.02
 """Lateness in the 99th percentile, as a share of a step, up to which a rehearsal keeps pace."""
 
+log = get_logger(__name__)
+
 
 class StepLog:
-    """The latest steps, and a file with a line for each if a folder is given."""
+    """Warnings about late steps, and a file with a line for each step if a folder is given."""
 
     def __init__(self, folder: str | None) -> None:
-        self._late: deque[float] = deque(maxlen=NUM_STEPS)
-        self._num = 0
+        self._late: list[float] = []
         self._file: IO[str] | None = None
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
             self._file = (Path(folder) / f"steps-{os.getpid()}.jsonl").open("w", buffering=1)
 
     def note(self, step: Step, has_slept: bool) -> None:
-        self._late.append(step.late_s / (step.end - step.start))
-        self._num += 1
-        if (
-            self._num % NUM_STEPS == 0
-            and (late := quantiles(self._late, n=100)[98]) > MAX_LATE_SHARE
-        ):
-            structlog.get_logger().warning(
-                "rehearsal too slow", late_p99=round(late, 3), wanted=MAX_LATE_SHARE
-            )
+        """Take in a step whose tokens the engine has.
+
+        has_slept: whether the engine waited for the end; else the step had ended before.
+        """
+        if has_slept:
+            self._late.append(step.late_s / (step.end - step.start))
+        if len(self._late) == NUM_STEPS:
+            late_p99 = quantiles(self._late, n=100)[98]
+            if late_p99 > MAX_LATE_SHARE:
+                log.warning("rehearsal too slow", late_p99=round(late_p99, 3), limit=MAX_LATE_SHARE)
+            self._late.clear()
         if self._file:
             load = step.load
             line = {
