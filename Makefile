@@ -7,7 +7,7 @@ LOCKS := $(HASHED_LOCKS) requirements/cpu-torch.lock
 BIN := .venv/bin
 TIER ?= nodes
 # Folders with tests that start engines or servers, by tier (tests/tiers.py says what each depends on).
-ENGINE_TESTS := tests/engine tests/bench
+ENGINE_TESTS := tests/engine tests/rehearsal tests/bench
 DEPLOYMENT_TESTS := tests/deployment tests/local tests/cli
 WHEEL_TESTS := tests/project
 API_TESTS := tests/e2e tests/helm tests/operator tests/rules
@@ -62,11 +62,11 @@ imports: $(INSTALLED) ## Check who imports whom
 # Those with servers wait most of their time, so four workers keep two cores busy. A worker takes ten
 # seconds to import vLLM, so the tests that need it have workers of their own, as have the kernels'
 # tests: Triton reads its settings on import.
-VLLM_TESTS := tests/engine tests/bench/test_profile.py
-PYTEST_UNITS := $(BIN)/pytest tests --dist worksteal $(addprefix --ignore=,tests/kernels $(VLLM_TESTS))
+VLLM_UNIT_TESTS := tests/engine tests/rehearsal tests/bench/test_profile.py
+PYTEST_UNITS := $(BIN)/pytest tests --dist worksteal $(addprefix --ignore=,tests/kernels $(VLLM_UNIT_TESTS))
 test-unit: $(INSTALLED) ## Run the tests that start no engine
 	$(PYTEST_UNITS) -m "not integration and not simulation" -n 4
-	$(BIN)/pytest $(VLLM_TESTS) -m "not integration" -n 2
+	$(BIN)/pytest $(VLLM_UNIT_TESTS) -m "not integration" -n 2
 	$(BIN)/pytest tests/kernels -n 2
 
 test-simulations: $(INSTALLED) ## Run the tests that simulate whole loads, and property tests with many examples
