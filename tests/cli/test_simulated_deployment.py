@@ -87,6 +87,11 @@ WITHOUT_EFFECT: dict[str, tuple[Any, str, *tuple[Edit, ...]]] = {
         "Emulated",
         "--device and --model name what is simulated, also in an emulated engine's place",
     ),
+    "spec.engine.rehearse": (
+        "L20-48GB",
+        "--device names what is simulated, also in a rehearsal's place",
+        ("spec.engine.type", "vLLM"),
+    ),
     "spec.scheduling.maxQueueWait": (
         "9s",
         "simulate tells after the run whether requests waited longer "

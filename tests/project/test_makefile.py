@@ -1,6 +1,10 @@
-"""`make venv` asks pip for PyTorch's index only where pip has no settings of its own."""
+"""`make venv` asks pip for PyTorch's index only where pip has no settings of its own.
+
+No variable is set twice.
+"""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,3 +71,10 @@ def test_peers_have_an_environment_in_the_users_cache(tmp_path: Path) -> None:
     ).stdout
     pip = f"{tmp_path}/macroserve/peers/bin/pip"
     assert f"{pip} install --no-deps --require-hashes -r requirements/peers.lock" in plan
+
+
+def test_variable_is_set_once() -> None:
+    """The last of two values would replace the first in recipes alone."""
+    text = (ROOT / "Makefile").read_text()
+    names = re.findall(r"^([A-Z][A-Z_]*) *:?=", text, re.MULTILINE)
+    assert sorted(names) == sorted(set(names))

@@ -1,4 +1,4 @@
-"""When the steps of a modelled device begin and end."""
+"""Steps of a modelled device begin and end in time."""
 
 from dataclasses import replace
 

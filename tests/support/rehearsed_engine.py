@@ -16,7 +16,7 @@ TIMEOUT_S = 240
 
 @dataclass(frozen=True)
 class Run:
-    """What a rehearsed engine answered."""
+    """Answers of a rehearsed engine."""
 
     tokens: dict[str, list[int]]
     """Tokens of each answer, by request."""

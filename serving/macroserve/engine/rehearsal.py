@@ -1,4 +1,4 @@
-"""What an engine rehearses: its steps take as long as on a modelled device, but compute nothing.
+"""Description of a rehearsal: steps take as long as on a modelled device, but compute nothing.
 
 The environment variable ``MACROSERVE_REHEARSE`` holds the `Rehearsal` as JSON. vLLM then loads
 `macroserve.rehearsal` as its platform; nothing else imports that package, so that no scheduler can

@@ -1,4 +1,4 @@
-"""When the steps of a rehearsed engine begin and end."""
+"""Begin and end of the steps of a rehearsed engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether a rehearsal keeps pace: by how much sleeps end late, on a machine that is too busy."""
+"""Log of rehearsed steps; sleeps that end late show a machine that is too busy."""
 
 import json
 import os
