@@ -98,7 +98,7 @@ def test_rehearsed_batches_are_those_of_a_dry_run(
     assert found == dry_batches(settings, scheduler)
 
 
-def test_single_stream_has_the_modelled_time_per_token(
+def test_single_stream_has_the_modelled_cache_and_time_per_token(
     settings: EngineSettings, tmp_path: Path
 ) -> None:
     even = Rehearsal(device="L20-48GB", noise=0.0)
@@ -106,4 +106,8 @@ def test_single_stream_has_the_modelled_time_per_token(
     shape = replace(MODELS["CodeLlama-34B"], tensor_parallel=4)
     expected = StepTime(shape, L20, PCIE_4, Host(0.0, 0.0)).seconds([], 1, 1130)
     ends = [step["start"] + step["step_s"] + step["late_s"] for step in run.steps[2:]]
+    # 33.74 billion weights, and keys and values of 48 layers of 8 heads of 128, all of 2 bytes.
+    left_bytes = (0.92 * 48 - 2) * 2**30 - 2 * 33.74e9 / 4
+    block_bytes = 16 * 2 * 2 * 48 * 8 * 128 / 4
+    assert run.settings["num_blocks"] == pytest.approx(left_bytes / block_bytes, rel=0.01)
     assert median(b - a for a, b in pairwise(ends)) == pytest.approx(expected, rel=0.02)

@@ -77,3 +77,13 @@ def test_noise_varies_steps_by_its_share_and_repeats_with_its_seed() -> None:
     expected = modelled_s(DECODES)
     spread = sum((each / expected - 1) ** 2 for each in found) / len(found)
     assert spread**0.5 == pytest.approx(0.02, rel=0.15)
+
+
+def test_step_that_waits_for_a_grammar_delays_the_next_one() -> None:
+    pace = Pace(MODEL, 1, EVEN)
+    first = pace.step(DECODES, 0.0)
+    pace.hold(first, first.end - 0.001)
+    assert pace.step(DECODES, 0.0).start == first.end, "the mask came in time"
+    last = pace.step(DECODES, 0.0)
+    pace.hold(last, last.end + 0.5)
+    assert pace.step(DECODES, 0.0).start == last.end

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from macroserve.core.accelerators import PEAKS
+from macroserve.engine import rehearsal as engine_rehearsal
 from macroserve.engine.rehearsal import VARIABLE, Rehearsal, rehearsal, rehearse
 from macroserve.rehearsal import platform
 from macroserve.sim.hardware.devices import DEVICES
@@ -22,7 +23,16 @@ def test_process_without_a_rehearsal_keeps_its_platform(monkeypatch: pytest.Monk
     assert platform() is None
 
 
-@pytest.mark.parametrize("text", ["{}", "nonsense", '{"device": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{}", "nonsense", '{"device": 3}', '{"device": "H300"}'),
+        *(
+            f'{{"device": "L20-48GB", {field}}}'
+            for field in ('"scale": 0', '"noise": -1', '"draft_acceptance": 1.1')
+        ),
+    ],
+)
 def test_rehearsal_that_cannot_be_read_is_an_error(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,3 +53,12 @@ def test_device_of_the_manifest_yields_to_the_environment(monkeypatch: pytest.Mo
 
 def test_devices_that_a_manifest_may_name_are_those_of_the_simulator() -> None:
     assert PEAKS.keys() == DEVICES.keys()
+
+
+def test_installation_without_the_entry_point_does_not_run_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_rehearsal, "entry_points", lambda **_: ())
+    with pytest.raises(RuntimeError, match="install it again"):
+        rehearse("L20-48GB")
+    rehearse(None)

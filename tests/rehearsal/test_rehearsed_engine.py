@@ -114,4 +114,4 @@ def test_json_answer_conforms_to_its_schema_with_drafts_and_logprobs(
     assert [len(each) for each in run.logprobs["1"]] == [2] * 12
     for token, found in zip(run.tokens["1"], run.logprobs["1"], strict=True):
         assert max(found, key=lambda t: found[t]) == str(token)
-    assert run.logprobs["2"] == []
+    assert run.logprobs.keys() == {"1"}

@@ -38,3 +38,11 @@ def test_answers_to_different_prompts_differ() -> None:
 def test_answers_without_a_tokenizer_are_tokens_of_the_vocabulary() -> None:
     tokens = answer(Answers.of(None, 2000), [1], 500)
     assert min(tokens) >= 1000 and max(tokens) < 2000
+
+
+@pytest.mark.parametrize(("acceptance", "mean"), [(0.0, 0.0), (0.7, 1.533), (1.0, 3.0)])
+def test_drafts_are_accepted_with_their_probability(acceptance: float, mean: float) -> None:
+    answers = Answers.of(None, 2000, acceptance)
+    numbers = [answers.num_accepted(name, 10, 3) for name in range(2000)]
+    # 0.7 + 0.7^2 + 0.7^3
+    assert sum(numbers) / len(numbers) == pytest.approx(mean, abs=0.08)

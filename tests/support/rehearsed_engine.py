@@ -1,12 +1,14 @@
-"""A rehearsed engine in a process of its own, since a process has one platform."""
+"""A rehearsed engine in a separate process, because vLLM has one platform in each."""
 
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from macroserve.engine.rehearsal import Rehearsal
 from macroserve.engine.settings import EngineSettings
@@ -21,7 +23,7 @@ class Run:
     tokens: dict[str, list[int]]
     """Tokens of each answer, by request."""
     logprobs: dict[str, list[dict[str, float]]]
-    """Logprobs of each token and its alternatives, by token."""
+    """Logprobs of each token and its alternatives, by token, of requests that want them."""
     texts: dict[str, str]
     settings: dict[str, Any]
     """Sizes that vLLM has chosen, and the blocks of its cache."""
@@ -43,11 +45,11 @@ def rehearsed(
     folder: for the log of steps.
     """
     job = {"settings": settings.to_dict(), "requests": requests, "is_stock": is_stock}
-    environment = replace_folder(rehearsal, folder).environment()
+    logged = msgspec.structs.replace(rehearsal, log_folder=str(folder))
     ended = subprocess.run(
         [sys.executable, "-m", "support.rehearsed_engine"],
         input=json.dumps(job),
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **logged.environment()},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -58,56 +60,36 @@ def rehearsed(
     return Run(**answer, steps=[json.loads(line) for line in log.read_text().splitlines()])
 
 
-def replace_folder(rehearsal: Rehearsal, folder: Path) -> Rehearsal:
-    fields = {name: getattr(rehearsal, name) for name in rehearsal.__struct_fields__}
-    return Rehearsal(**{**fields, "log_folder": str(folder)})
-
-
 def main() -> None:
     job = json.load(sys.stdin)
-    from macroserve.core.status import Pool
     from macroserve.engine.vllm.environment import prepare_environment
 
     prepare_environment()
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
-    from vllm.inputs import TokensPrompt
-    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-    from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.sampling_params import StructuredOutputsParams
 
-    from macroserve.engine.vllm.caches import with_caches
-    from macroserve.engine.vllm.options import engine_args, stock_args
+    from macroserve.engine.vllm.options import stock_args
+    from macroserve_lab.bench.offline_engine import OfflineEngine, instance_args, offline_engine
 
     settings = EngineSettings.from_dict(job["settings"])
-    if job["is_stock"]:
-        args = stock_args(settings)
-    else:
-        args, _ = with_caches(engine_args(settings, Pool.LP, None), settings)
-    llm = LLMEngine.from_engine_args(replace(args, disable_log_stats=True))
-    for number, request in enumerate(job["requests"]):
-        prompt, num_tokens = request.pop("prompt"), request.pop("num_tokens")
-        if schema := request.pop("json", None):
-            request["structured_outputs"] = StructuredOutputsParams(json=schema)
-        params = SamplingParams(
-            max_tokens=num_tokens,
-            ignore_eos="structured_outputs" not in request,
-            temperature=0.0,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            **request,
-        )
-        llm.add_request(str(number), TokensPrompt(prompt_token_ids=prompt), params)
-    outputs = {}
-    while llm.has_unfinished_requests():
-        for output in llm.step():
-            outputs[output.request_id] = output.outputs[0]
-    config = llm.vllm_config
+    args = stock_args(settings) if job["is_stock"] else instance_args(settings)
+    with offline_engine(args, OfflineEngine) as engine:
+        for number, request in enumerate(job["requests"]):
+            if schema := request.pop("json", None):
+                outputs = StructuredOutputsParams(json=schema)
+                request |= {"structured_outputs": outputs, "ignore_eos": False}
+            engine.add(str(number), detokenize=True, **request)
+        engine.finish()
+        answers = {name: output.outputs[0] for name, output in engine.outputs.items()}
+        config = engine.llm.vllm_config
     answer = {
-        "tokens": {name: list(output.token_ids) for name, output in outputs.items()},
+        "tokens": {name: list(each.token_ids) for name, each in answers.items()},
         "logprobs": {
-            name: [{str(t): p.logprob for t, p in each.items()} for each in output.logprobs or []]
-            for name, output in outputs.items()
+            name: [{str(t): p.logprob for t, p in position.items()} for position in each.logprobs]
+            for name, each in answers.items()
+            if each.logprobs
         },
-        "texts": {name: output.text for name, output in outputs.items()},
+        "texts": {name: each.text for name, each in answers.items()},
         "settings": {
             "batch_tokens": config.scheduler_config.max_num_batched_tokens,
             "seqs": config.scheduler_config.max_num_seqs,
@@ -117,8 +99,6 @@ def main() -> None:
         },
     }
     print(json.dumps(answer))
-    sys.stdout.flush()
-    os._exit(0)
 
 
 if __name__ == "__main__":

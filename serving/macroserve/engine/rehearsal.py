@@ -5,13 +5,19 @@ The environment variable ``MACROSERVE_REHEARSE`` holds the `Rehearsal` as JSON. 
 read how long a step will take.
 """
 
+import math
 import os
+from importlib.metadata import entry_points
 
 import msgspec
+
+from macroserve.core.accelerators import PEAKS
 
 VARIABLE = "MACROSERVE_REHEARSE"
 PLUGIN = "macroserve-rehearsal"
 """Entry point in ``vllm.platform_plugins``, which loads where ``VLLM_PLUGINS`` names it."""
+BLOCK_TOKENS = 16
+"""Tokens of a KV cache block on GPUs, vLLM's choice."""
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +39,17 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     log_folder: str | None = None
     """Folder for a line of JSON about each step."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a device, a factor or a share that cannot be."""
+        if self.device not in PEAKS:
+            raise ValueError(f"device is {self.device!r}, must be one of {', '.join(PEAKS)}")
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale is {self.scale:g}, must be above 0")
+        if not 0 <= self.noise < math.inf:
+            raise ValueError(f"noise is {self.noise:g}, must be at least 0")
+        if not 0 <= self.draft_acceptance <= 1:
+            raise ValueError(f"draft_acceptance is {self.draft_acceptance:g}, must be from 0 to 1")
+
     def environment(self) -> dict[str, str]:
         """Return the variables of a process whose engine rehearses."""
         return {VARIABLE: msgspec.json.encode(self).decode(), "VLLM_PLUGINS": PLUGIN}
@@ -46,6 +63,13 @@ def rehearsal() -> Rehearsal | None:
 
 def rehearse(device: str | None) -> None:
     """Let this process rehearse a device, unless its environment has a rehearsal; before vLLM is
-    imported."""
-    if device is not None and VARIABLE not in os.environ:
+    imported. Raises RuntimeError if vLLM would not find the platform, and run the model."""
+    if device is None:
+        return
+    if not entry_points(group="vllm.platform_plugins", name=PLUGIN):
+        raise RuntimeError(
+            f"spec.engine.rehearse needs the entry point {PLUGIN}, which this installation of "
+            "macroserve lacks: install it again"
+        )
+    if VARIABLE not in os.environ:
         os.environ.update(Rehearsal(device=device).environment())

@@ -28,6 +28,7 @@ from macroserve.engine.vllm.shape import model_shape
 from macroserve.rehearsal import rehearsed
 from macroserve.rehearsal.cache import cache_bytes, cache_specs
 from macroserve.rehearsal.pace import Load, Pace, Step
+from macroserve.rehearsal.platform import RehearsalPlatform
 from macroserve.rehearsal.step_log import StepLog
 from macroserve.rehearsal.tokens import Answers
 
@@ -133,7 +134,6 @@ class RehearsalExecutor(Executor):
             "get_supported_tasks": lambda: ("generate",),
             "supports_draft_weight_updates": lambda: False,
             "list_loras": set,
-            "take_draft_token_ids": self._take_drafts,
             **dict.fromkeys(("add_lora", "remove_lora", "pin_lora"), lambda: True),
             **dict.fromkeys(
                 (
@@ -150,6 +150,7 @@ class RehearsalExecutor(Executor):
 
     def shutdown(self) -> None:
         self._log.close()
+        RehearsalPlatform.end()
 
     def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> Any:
         for request_id in scheduler_output.finished_req_ids:
@@ -168,6 +169,10 @@ class RehearsalExecutor(Executor):
         allowed = _allowed_tokens(grammar_output, batch) if grammar_output is not None else {}
         future = StepOutput(self._sampled(batch, allowed), batch.step, self._log)
         return future if non_block else future.result()
+
+    def take_draft_token_ids(self) -> DraftTokenIds | None:
+        drafts, self._drafts = self._drafts, None
+        return drafts if self._num_drafts else None
 
     def _begin(self, scheduled: SchedulerOutput) -> None:
         now, before = time.monotonic(), self._before(scheduled)
@@ -241,10 +246,6 @@ class RehearsalExecutor(Executor):
         rows = {request_id: row for row, request_id in enumerate(batch.requests)}
         logprobs = _logprobs(list(batch.requests.values()), tokens, self._vocab_size)
         return ModelRunnerOutput(list(rows), rows, tokens, logprobs)
-
-    def _take_drafts(self) -> DraftTokenIds | None:
-        drafts, self._drafts = self._drafts, None
-        return drafts if self._num_drafts else None
 
 
 def _completed(value: Any) -> Future[Any]:

@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 from vllm.platforms.cpu import CpuPlatform
 from vllm.platforms.interface import PlatformEnum
 
+from macroserve.engine.rehearsal import BLOCK_TOKENS
 from macroserve.rehearsal import rehearsed
 from macroserve.sim.hardware.devices import DEVICES
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
-
-BLOCK_TOKENS = 16
-"""Tokens of a KV cache block on GPUs."""
 
 
 class RehearsalPlatform(CpuPlatform):
@@ -47,6 +45,11 @@ class RehearsalPlatform(CpuPlatform):
         cache = vllm_config.cache_config
         if not cache.user_specified_block_size:
             cache.block_size = BLOCK_TOKENS
+
+    @classmethod
+    def end(cls) -> None:
+        """Become a CPU, since an engine that ends empties the caches of other devices."""
+        cls._enum = PlatformEnum.CPU
 
     @classmethod
     def update_block_size_for_backend(cls, vllm_config: "VllmConfig") -> None:

@@ -5,6 +5,7 @@ So do the drafted tokens that are accepted.
 
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 from zlib import crc32
 
 from vllm.tokenizers import TokenizerLike
@@ -58,7 +59,9 @@ class Answers:
 
 
 def _hash(name: int, position: int) -> int:
-    return crc32(position.to_bytes(4, "little"), name)
+    """Return 32 bits. Those of a CRC would be alike for successive positions."""
+    text = name.to_bytes(4, "little") + position.to_bytes(4, "little")
+    return int.from_bytes(blake2b(text, digest_size=4).digest(), "little")
 
 
 def _words(tokenizer: TokenizerLike) -> list[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from macroserve.engine.rehearsal import BLOCK_TOKENS
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.environment import DEFAULTS
 from macroserve_lab.bench.peers.environment import PeersEnvironment
@@ -30,8 +31,6 @@ ROUTER_POLICIES = (
 DYNAMO_MODES = ("kv", "least-loaded", "power-of-two", "round-robin", "random")
 STEPS = "steps"
 """Folder of the logs of rehearsed steps."""
-GPU_BLOCK = 16
-"""Tokens of a cache block on GPUs, vLLM's choice."""
 WORKER = Path(__file__).with_name("dynamo_worker.py")
 
 
@@ -68,7 +67,7 @@ class Engines:
     @property
     def block_size(self) -> int:
         """Return the tokens of a cache block."""
-        return GPU_BLOCK if self.rehearsed else self.settings.small.block_size
+        return BLOCK_TOKENS if self.rehearsed else self.settings.small.block_size
 
 
 class Deployment(Protocol):
@@ -220,7 +219,7 @@ class MacroserveUp:
         return endpoint
 
 
-def macroserve_manifest(engines: Engines, strategy: str = "unified") -> dict[str, object]:
+def macroserve_manifest(engines: Engines, strategy: str) -> dict[str, object]:
     """Return the deployment's manifest: the quickstart's, with one ingress, as the others have one
     router, and defaults otherwise."""
     settings = engines.settings
@@ -250,16 +249,12 @@ def macroserve_manifest(engines: Engines, strategy: str = "unified") -> dict[str
 
 
 def _engine(settings: EngineSettings) -> dict[str, object]:
+    named = {"type": "vLLM", "dtype": settings.dtype}
     if settings.rehearse:
-        return {
-            "type": "vLLM",
-            "rehearse": settings.rehearse,
-            "dtype": settings.dtype,
-            "tensorParallel": settings.tensor_parallel,
-        }
+        parallel = settings.tensor_parallel
+        return {**named, "rehearse": settings.rehearse, "tensorParallel": parallel}
     return {
-        "type": "vLLM",
-        "dtype": settings.dtype,
+        **named,
         "blockSize": settings.small.block_size,
         "kvCacheMemory": f"{settings.small_cache_bytes >> 20}MiB",
         "maxBatchTokens": settings.small.max_batch_tokens,

@@ -117,7 +117,7 @@ async def test_dynamo_finds_its_workers_in_the_deployments_folder(tmp_path: Path
 
 async def test_macroserve_serves_the_same_engines_in_one_pool(tmp_path: Path) -> None:
     await MacroserveUp().start(ENGINES, Started(tmp_path))
-    manifest = Manifest.model_validate(macroserve_manifest(ENGINES))
+    manifest = Manifest.model_validate(macroserve_manifest(ENGINES, "unified"))
     assert manifest.spec.instances == 3
     assert manifest.strategy.name == "unified"
     assert manifest.spec.priority.high_priority_ratio == 0

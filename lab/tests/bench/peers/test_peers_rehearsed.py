@@ -32,13 +32,14 @@ def test_both_sides_rehearse_the_same_device_with_vllms_own_sizes(
     flags = engine_flags(engines.settings)
     assert flags[-2:] == ("--tensor-parallel-size", "4")
     assert not {"--max-num-seqs", "--block-size", "--enforce-eager"} & set(flags)
-    spec = macroserve_manifest(engines)["spec"]
+    spec = macroserve_manifest(engines, "vllm")["spec"]
     assert spec["engine"] == {
         "type": "vLLM",
         "rehearse": "L20-48GB",
         "dtype": "bfloat16",
         "tensorParallel": 4,
     }
+    assert spec["scheduling"] == {"strategy": "vllm"}
     assert spec["slo"]["ttft"] == "10000ms", "targets are stretched, too"
 
 
