@@ -14,9 +14,8 @@ import typer
 
 from macroserve.bench.serve.run import allow_open_files
 from macroserve.cli.bench_serve_options import check_outputs
-from macroserve.cli.choices import Choices
+from macroserve.cli.choices import DEVICES, Choices
 from macroserve.cli.load_options import parse_duration, parse_time
-from macroserve.core.accelerators import PEAKS
 from macroserve.core.request import Slo
 from macroserve.sim.hardware.models import MODELS as SHAPES
 from macroserve_lab.bench.figures import commit, machine, report
@@ -48,7 +47,7 @@ DEFAULT_DEPLOYMENTS = (
     "vllm_router_round_robin",
     "dynamo_kv",
 )
-DEVICES, MODELS = Choices(PEAKS), Choices(SHAPES)
+MODELS = Choices(SHAPES)
 LOADS = Choices(("azure_conv", "azure_code", "chats", "long_chats", "prefixes", "servegen"))
 
 _Sweep = partial(typer.Option, rich_help_panel="Sweep")
@@ -219,7 +218,7 @@ def peers(
         sweep = Sweep(
             rounds,
             tuple(dict.fromkeys(deployment or DEFAULT_DEPLOYMENTS)),
-            _rates(swept, rates or ()),
+            _rates(swept, rates or (), has_defaults=rehearsed is None),
             seed,
         )
         environment = peers_environment()
@@ -315,10 +314,18 @@ def _swept(
     return {name: found[name] for name in names or found}
 
 
-def _rates(swept: dict[str, Load], given: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """Return the rates of each load, given as ``LOAD=R,R,...`` or by default the load's. Raises
-    ValueError for other texts and for a load that is not swept."""
+def _rates(
+    swept: dict[str, Load], given: Sequence[str], has_defaults: bool
+) -> dict[str, tuple[float, ...]]:
+    """Return the rates of each load, given as ``LOAD=R,R,...`` or by default the load's.
+
+    Raises ValueError for other texts, for a load that is not swept, and for a load without rates
+    unless it has default ones.
+    """
     found = {name: tuple(load.rates) for name, load in swept.items()}
+    named = {text.partition("=")[0] for text in given}
+    if not has_defaults and (missing := found.keys() - named):
+        raise ValueError(f"--device needs --rates {min(missing)}=R,R,...")
     for text in given:
         name, _, listed = text.partition("=")
         if name not in found:

@@ -73,6 +73,10 @@ OURS = ("--deployment", "macroserve")
             (*OURS, "--device", "L20-48GB", "--load", "chats"),
             "--load chats is not for engines that rehearse",
         ),
+        (
+            (*OURS, "--device", "L20-48GB", "--load", "azure_conv"),
+            "--device needs --rates azure_conv=R,R,...",
+        ),
         (("--load", "books"), "'books' is not one of azure_conv"),
     ],
 )

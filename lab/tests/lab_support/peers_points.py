@@ -42,7 +42,6 @@ _POINT = Point(
     client_cpu=0.1,
     idle=0.6,
     late_p99=None,
-    counts=True,
 )
 
 

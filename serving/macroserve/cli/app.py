@@ -16,10 +16,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from macroserve.cli.choices import Choices
+from macroserve.cli.choices import DEVICES
 from macroserve.cli.extras import extra_of, missing
 from macroserve.cli.file_options import ManifestFile
-from macroserve.core.accelerators import PEAKS
 
 if TYPE_CHECKING:
     from macroserve.serving.ingress.api_keys import ApiKeySource
@@ -34,8 +33,6 @@ app = typer.Typer(
 )
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
-
-_DEVICES = Choices(PEAKS)
 
 Name = Annotated[
     str | None, typer.Option(help="Name of the deployment, if several run on this machine.")
@@ -106,9 +103,9 @@ def up(
         typer.Option(
             metavar="DEVICE",
             help="Rehearse at the pace of a device, with made-up answers, instead of running the "
-            f"model: {_DEVICES}.",
-            autocompletion=_DEVICES.complete,
-            callback=_DEVICES.check,
+            f"model: {DEVICES}.",
+            autocompletion=DEVICES.complete,
+            callback=DEVICES.check,
         ),
     ] = None,
 ) -> None:

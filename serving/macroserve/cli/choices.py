@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import typer
 
+from macroserve.core.accelerators import PEAKS
+
 T = TypeVar("T", str, list[str] | None)
 
 
@@ -26,3 +28,7 @@ class Choices:
             if name not in self._names:
                 raise typer.BadParameter(f"{name!r} is not one of {self}.")
         return given
+
+
+DEVICES = Choices(PEAKS)
+"""Devices that can be simulated and rehearsed."""

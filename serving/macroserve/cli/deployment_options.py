@@ -5,13 +5,12 @@ from typing import Annotated
 
 import typer
 
-from macroserve.cli.choices import Choices
+from macroserve.cli.choices import DEVICES, Choices
 from macroserve.cli.file_options import ManifestFile
-from macroserve.sim.hardware.devices import DEVICES
 from macroserve.sim.hardware.links import LINKS
 from macroserve.sim.hardware.models import MODELS
 
-_DEVICES, _LINKS, _MODELS = Choices(DEVICES), Choices(LINKS), Choices(MODELS)
+_LINKS, _MODELS = Choices(LINKS), Choices(MODELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +22,9 @@ class DeploymentOptions:
         str,
         typer.Option(
             metavar="DEVICE",
-            help=f"Device type: {_DEVICES}.",
-            autocompletion=_DEVICES.complete,
-            callback=_DEVICES.check,
+            help=f"Device type: {DEVICES}.",
+            autocompletion=DEVICES.complete,
+            callback=DEVICES.check,
         ),
     ]
     link: Annotated[

@@ -6,6 +6,9 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from macroserve.rehearsal.step_log import MAX_LATE_SHARE
+from macroserve_lab.bench.peers.rehearsed import MIN_IDLE
+
 
 class PointKey(NamedTuple):
     """The unique key of a measurement."""
@@ -74,8 +77,13 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
     """Share of the machine's CPU time that was idle."""
     late_p99: float | None
     """P99 of the lateness of rehearsed steps, as a share of a step; None without a rehearsal."""
-    counts: bool
-    """Whether the machine kept the pace of the rehearsed devices."""
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the machine kept the pace of the rehearsed devices."""
+        if self.late_p99 is None:
+            return True
+        return self.late_p99 <= MAX_LATE_SHARE and self.idle >= MIN_IDLE
 
     @property
     def key(self) -> PointKey:

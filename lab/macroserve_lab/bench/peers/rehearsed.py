@@ -17,8 +17,6 @@ from macroserve.local.tiny_model import ensure_tiny_model
 from macroserve.local.user_folders import cache_folder
 from macroserve.sim.hardware.models import MODELS
 
-MAX_LATE = 0.02
-"""Largest P99 of the lateness of sleeps, as a share of their steps, with which a point counts."""
 MIN_IDLE = 0.3
 """Least share of the machine's CPU time that is idle while a point counts."""
 MAX_MODEL_LEN = 16384

@@ -12,11 +12,12 @@ import psutil
 from macroserve.bench.serve.client import EndpointError, LoadClient, Target
 from macroserve.bench.serve.metrics import Distribution, summarize
 from macroserve.core.request import Slo
+from macroserve.rehearsal.step_log import MAX_LATE_SHARE
 from macroserve_lab.bench.peers.deployments import STEPS, Deployment, Engines
 from macroserve_lab.bench.peers.journal import Idle, Journal, Point, PointKey
 from macroserve_lab.bench.peers.loads import Load
 from macroserve_lab.bench.peers.processes import PeerError, Processes, processes
-from macroserve_lab.bench.peers.rehearsed import MAX_LATE, MIN_IDLE, late_p99
+from macroserve_lab.bench.peers.rehearsed import MIN_IDLE, late_p99
 from macroserve_lab.bench.peers.sizes import attainment_by_size
 from macroserve_lab.bench.peers.sweep import Sweep, Turn
 
@@ -27,6 +28,7 @@ IDLE_S = 15.0
 TIMEOUT_S = 60.0
 """Time limit of a request, without a rehearsal."""
 REHEARSED_TIMEOUT_S = 1800.0
+"""The same with one, which stretches times."""
 WARM_UP_RATE, WARM_UP_S = 3.0, 6.0
 """Requests per second and seconds of the warm-up."""
 PAUSE_S = 2.0
@@ -117,7 +119,7 @@ class Comparison:
         self, key: PointKey, client: LoadClient, model: str, running: Processes
     ) -> Point:
         seed, scale = self.sweep.seed_of(key), self.scale
-        psutil.cpu_times_percent()  # since this call, the next one tells
+        psutil.cpu_times_percent()  # begins the interval of the next call
         before, own_s, began_s = running.usage(), time.process_time(), time.monotonic()
         load = self.loads[key.load]
         records = await load.run(client, model, key.rate / scale, self.duration_s * scale, seed)
@@ -154,7 +156,6 @@ class Comparison:
             client_cpu=client_cpu,
             idle=idle,
             late_p99=late,
-            counts=late is None or (late <= MAX_LATE and idle >= MIN_IDLE),
         )
 
     def _say_measured(self, point: Point) -> None:
@@ -166,8 +167,8 @@ class Comparison:
         if not point.counts:
             self.say(
                 f"This point does not count: P99 of the lateness is {point.late_p99:.1%} of a step "
-                f"(at most {MAX_LATE:.0%}), and {point.idle:.0%} of the machine is idle (at least "
-                f"{MIN_IDLE:.0%})."
+                f"(at most {MAX_LATE_SHARE:.0%}), and {point.idle:.0%} of the machine is idle "
+                f"(at least {MIN_IDLE:.0%})."
             )
 
 

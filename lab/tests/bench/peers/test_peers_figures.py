@@ -162,7 +162,7 @@ def test_plot_of_several_rounds_and_loads_is_written(tmp_path: Path, suffix: str
 
 
 def test_points_of_a_machine_that_did_not_keep_pace_are_left_out() -> None:
-    slow = point(deployment=OURS, rate=4.0, attainment=0.1, counts=False)
+    slow = point(deployment=OURS, rate=4.0, attainment=0.1, late_p99=0.03)
     points = [*swept(OURS, 0, 8.0), slow, *swept(ROUTER, 0, 4.0)]
     found = figures(points, [])
     assert found["peers.goodput_ratio.chats"] == pytest.approx(2.0)

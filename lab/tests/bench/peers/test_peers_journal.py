@@ -60,7 +60,17 @@ def test_journal_that_begins_with_a_point_is_refused(path: Path) -> None:
 
 def test_point_that_does_not_count_is_measured_again(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "points.jsonl", SETTINGS)
-    journal.add(point(counts=False))
+    journal.add(point(late_p99=0.03))
     assert journal.keys == set()
     journal.add(point())
     assert journal.keys == {point().key}
+
+
+@pytest.mark.parametrize(
+    ("late_p99", "idle", "counts"),
+    [(None, 0.0, True), (0.02, 0.3, True), (0.021, 0.9, False), (0.0, 0.29, False)],
+)
+def test_rehearsed_point_counts_on_a_machine_that_keeps_pace(
+    late_p99: float | None, idle: float, counts: bool
+) -> None:
+    assert point(late_p99=late_p99, idle=idle).counts == counts
