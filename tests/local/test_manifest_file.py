@@ -202,3 +202,18 @@ def test_engine_settings_have_the_manifests_classes_and_ordering_after_the_wire(
     for name in ("slo_classes", "takes_request_targets", "ordering", "tuning"):
         del wire[name]  # from an earlier version
     assert EngineSettings.from_dict(wire).slo_classes == ()
+
+
+def test_device_to_rehearse_replaces_that_of_the_manifest() -> None:
+    text = json.dumps(edited(("spec.engine.type", "vLLM"), ("spec.engine.rehearse", "L20-48GB")))
+    assert loads(text, "a").spec.engine.rehearse == "L20-48GB"
+    assert loads(text, "a", "H200-141GB").spec.engine.rehearse == "H200-141GB"
+
+
+@pytest.mark.parametrize("text", ["[]", "spec: 3", "spec: {engine: []}", "spec: {}"])
+def test_device_to_rehearse_does_not_hide_what_is_wrong(text: str) -> None:
+    with pytest.raises(ManifestError) as plain:
+        loads(text, "a")
+    with pytest.raises(ManifestError) as rehearsed:
+        loads(text, "a", "L20-48GB")
+    assert rehearsed.value.problems == plain.value.problems

@@ -6,7 +6,7 @@ Concurrent downloads wait for each other: the Hub's client locks each file.
 import errno
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
@@ -61,16 +61,16 @@ def fetch_model(manifest: Manifest, sleep: Callable[[float], None] = time.sleep)
     revision = manifest.spec.engine.args.get("revision")
     for name in names:
         is_model = name == manifest.spec.model.source
-        patterns = WEIGHTS if is_model and manifest.spec.engine.rehearse else OTHER_FORMATS
-        _fetch_patiently(name, revision if is_model else None, patterns, sleep)
+        needs_weights = not (is_model and manifest.spec.engine.rehearse)
+        _fetch_patiently(name, revision if is_model else None, needs_weights, sleep)
 
 
 def _fetch_patiently(
-    name: str, revision: str | None, ignored: Iterable[str], sleep: Callable[[float], None]
+    name: str, revision: str | None, needs_weights: bool, sleep: Callable[[float], None]
 ) -> None:
     for failures in range(1, NUM_TRIES + 1):
         try:
-            _fetch(name, revision, ignored)
+            _fetch(name, revision, needs_weights)
         except Exception as error:
             # The hub, the network and the disk raise many types.
             if failures == NUM_TRIES or _is_final(error):
@@ -81,9 +81,10 @@ def _fetch_patiently(
         sleep(BACKOFF.delay_s(failures))
 
 
-def _fetch(name: str, revision: str | None, ignored: Iterable[str]) -> None:
-    folder = snapshot_download(name, revision=revision, ignore_patterns=list(ignored))
-    if ignored == OTHER_FORMATS and not any(Path(folder).rglob("*.safetensors")):
+def _fetch(name: str, revision: str | None, needs_weights: bool) -> None:
+    ignored = list(OTHER_FORMATS if needs_weights else WEIGHTS)
+    folder = snapshot_download(name, revision=revision, ignore_patterns=ignored)
+    if needs_weights and not any(Path(folder).rglob("*.safetensors")):
         snapshot_download(name, revision=revision, allow_patterns=list(OLDER_WEIGHTS))
 
 
