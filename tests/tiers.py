@@ -26,12 +26,8 @@ UNIT_TESTS = tuple(f"tests/{package}" for package in PACKAGES)
 TIERS: dict[str, tuple[str, ...]] = {
     "simulations": (*PRODUCT, "lab/macroserve_lab", "manifests", *UNIT_TESTS),
     "engines": (
-        "serving",
-        "kernels",
-        "lab/macroserve_lab",
-        "tests/engine",
-        "tests/rehearsal",
-        "tests/bench",
+        *("serving", "kernels", "lab/macroserve_lab"),
+        *("tests/engine", "tests/rehearsal", "tests/bench"),
     ),
     "deployments": (
         *("serving", "operator/macroserve/operator/apply", "kernels", "manifests"),

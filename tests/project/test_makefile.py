@@ -1,7 +1,4 @@
-"""`make venv` asks pip for PyTorch's index only where pip has no settings of its own.
-
-No variable is set twice.
-"""
+"""The Makefile uses PyTorch's index unless pip is configured, and sets no variable twice."""
 
 import os
 import re

@@ -48,7 +48,7 @@ class Pod:
         return self.log_path.read_text()
 
     def has_logged(self, event: str, **fields: object) -> bool:
-        """Tell whether a line of the log has this event and these fields."""
+        """Return whether a line of the log has this event and these fields."""
         wanted = {"event": event, **fields}.items()
         lines = [line for line in self.log.splitlines() if line.startswith("{")]
         return any(wanted <= json.loads(line).items() for line in lines if line.endswith("}"))
