@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from vllm.platforms import current_platform
+from vllm.platforms.interface import PlatformEnum
 from vllm.tokenizers import get_tokenizer
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.executor.abstract import Executor
@@ -28,7 +30,6 @@ from macroserve.engine.vllm.shape import model_shape
 from macroserve.rehearsal import rehearsed
 from macroserve.rehearsal.cache import cache_bytes, cache_specs
 from macroserve.rehearsal.pace import Load, Pace, Step
-from macroserve.rehearsal.platform import RehearsalPlatform
 from macroserve.rehearsal.step_log import StepLog
 from macroserve.rehearsal.tokens import Answers
 
@@ -150,7 +151,8 @@ class RehearsalExecutor(Executor):
 
     def shutdown(self) -> None:
         self._log.close()
-        RehearsalPlatform.end()
+        # vLLM empties the caches of any other device next.
+        current_platform._enum = PlatformEnum.CPU
 
     def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> Any:
         for request_id in scheduler_output.finished_req_ids:

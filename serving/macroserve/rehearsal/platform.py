@@ -47,10 +47,5 @@ class RehearsalPlatform(CpuPlatform):
             cache.block_size = BLOCK_TOKENS
 
     @classmethod
-    def end(cls) -> None:
-        """Become a CPU, since an engine that ends empties the caches of other devices."""
-        cls._enum = PlatformEnum.CPU
-
-    @classmethod
     def update_block_size_for_backend(cls, vllm_config: "VllmConfig") -> None:
         """Keep the block size: no attention backend has a say."""
