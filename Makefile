@@ -23,6 +23,11 @@ DOCS_LOCKED := .venv-docs/.locked
 CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
+# Pages of 2 MiB for everything that Python and PyTorch allocate. On a virtual machine, a page of 4 KiB
+# can cost a thousand times as much to reach as what is in it, and tests take several times as long.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+export PYTHONMALLOC ?= malloc
+
 .DEFAULT_GOAL := help
 .PHONY: help venv up lint types imports test test-unit test-smoke test-all test-simulations test-engines test-deployments test-wheel test-api test-lab test-api-release e2e e2e-core e2e-given e2e-kind test-cluster images manifests \
 	docs docs-results docs-reference sbom cluster-build cluster-up cluster-monitor cluster-down bench compiled bench-sim bench-strategies bench-engine bench-operator bench-split \
