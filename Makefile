@@ -23,9 +23,10 @@ DOCS_LOCKED := .venv-docs/.locked
 CPU_INDEX := --extra-index-url https://download.pytorch.org/whl/cpu
 TORCH_INDEX = $(if $(shell $(PYTHON) -m pip config list 2>/dev/null | grep find-links),,$(CPU_INDEX))
 
-# Pages of 2 MiB for everything that Python and PyTorch allocate. On a virtual machine, a page of 4 KiB
-# can cost a thousand times as much to reach as what is in it, and tests take several times as long.
-export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+# Pages of 2 MiB for what Python and PyTorch allocate: a heap that grows by 64 MiB, from malloc. On a
+# virtual machine, a page of 4 KiB can cost a thousand times as much to reach as what is in it, and
+# tests take several times as long.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1:glibc.malloc.top_pad=67108864
 export PYTHONMALLOC ?= malloc
 
 .DEFAULT_GOAL := help
