@@ -1,9 +1,14 @@
 """Memory of large bodies, in a separate process."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+ALLOCATION = ("GLIBC_TUNABLES", "PYTHONMALLOC")
+AS_DEPLOYED = {name: value for name, value in os.environ.items() if name not in ALLOCATION}
+"""The environment without settings of memory, which the Makefile makes for other tests."""
 
 # A first large block, then eight with a small one behind each; what the process still holds of the
 # eight when they are freed, in MiB.
@@ -40,9 +45,8 @@ print((psutil.Process().memory_info().rss - before) >> 20)
 def test_large_blocks_are_returned_though_small_ones_lie_behind_them(
     how: str, fewest_mib: int, most_mib: int
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", PROGRAM, how]
+    done = subprocess.run(command, env=AS_DEPLOYED, capture_output=True, text=True, check=True)
     assert fewest_mib <= int(done.stdout) <= most_mib
 
 
