@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ class RehearsalExecutor(Executor):
         answer = [self._worker_methods[method]()]
         return _completed(answer) if non_block else answer
 
-    @property
+    @cached_property
     def _worker_methods(self) -> dict[str, Callable[[], Any]]:
         return {
             "get_kv_cache_spec": lambda: cache_specs(self.vllm_config),
@@ -174,7 +175,7 @@ class RehearsalExecutor(Executor):
 
     def take_draft_token_ids(self) -> DraftTokenIds | None:
         drafts, self._drafts = self._drafts, None
-        return drafts if self._num_drafts else None
+        return drafts
 
     def _begin(self, scheduled: SchedulerOutput) -> None:
         now, before = time.monotonic(), self._before(scheduled)
@@ -228,7 +229,7 @@ class RehearsalExecutor(Executor):
         allowed: a token that the grammar allows, by request.
         """
         tokens: list[list[int]] = []
-        self._drafts = DraftTokenIds([], [])
+        self._drafts = DraftTokenIds([], []) if self._num_drafts else None
         for request_id, request in batch.requests.items():
             if request_id not in batch.sampling:
                 tokens.append([])
@@ -241,10 +242,10 @@ class RehearsalExecutor(Executor):
                 num = 1 + self._answers.num_accepted(request.answer, first, num_drafts)
                 tokens.append(self._answers.tokens(request.answer, first, num))
             request.num_tokens += len(tokens[-1])
-            self._drafts.req_ids.append(request_id)
-            self._drafts.draft_token_ids.append(
-                self._answers.tokens(request.answer, request.num_tokens, self._num_drafts)
-            )
+            if self._drafts:
+                drafts = self._answers.tokens(request.answer, request.num_tokens, self._num_drafts)
+                self._drafts.req_ids.append(request_id)
+                self._drafts.draft_token_ids.append(drafts)
         rows = {request_id: row for row, request_id in enumerate(batch.requests)}
         logprobs = _logprobs(list(batch.requests.values()), tokens, self._vocab_size)
         return ModelRunnerOutput(list(rows), rows, tokens, logprobs)
