@@ -21,7 +21,7 @@ FIXED = [
     ("spec.engine.args.seed", 1, "null to 1"),
     ("spec.scheduling.strategy", "vllm", "'unified' to 'vllm'"),
     ("spec.scheduling.dropLate", True, "false to true"),
-    ("spec.scheduling.overdueAfter", "20s", "null to 20.0"),
+    ("spec.scheduling.maxLateWait", "20s", "null to 20.0"),
     ("spec.slo.ttft", "1s", "2.0 to 1.0"),
     ("spec.slo.tbt", "1s", "null to 1.0"),
     ("spec.ingress.replicas", 3, "2 to 3"),

@@ -27,7 +27,7 @@ def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     assert spec.priority.high_priority_ratio == "Auto"
     assert spec.scheduling.drop_late is False
     assert spec.scheduling.max_queue_wait_s == 300.0
-    assert spec.scheduling.overdue_after_s is None
+    assert spec.scheduling.max_late_wait_s is None
     assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
 
 

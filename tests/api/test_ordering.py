@@ -37,13 +37,23 @@ WITHOUT_TRIAGE = sorted(name for name in STRATEGIES if name != "unified")
 @pytest.mark.parametrize("strategy", WITHOUT_TRIAGE)
 def test_bound_of_late_requests_is_refused_where_none_are_put_behind_others(strategy: str) -> None:
     with pytest.raises(ManifestError) as refused:
-        parse(edited(("spec.scheduling", {"strategy": strategy, "overdueAfter": "20s"})))
+        parse(edited(("spec.scheduling", {"strategy": strategy, "maxLateWait": "20s"})))
     assert str(refused.value) == (
-        "spec.scheduling.overdueAfter is '20s', must be left out with the strategy "
+        "spec.scheduling.maxLateWait is '20s', must be left out with the strategy "
         f"{strategy}, which never postpones requests."
     )
 
 
+def test_bound_of_late_requests_is_refused_where_late_ones_are_refused_at_once() -> None:
+    scheduling = {"strategy": "unified", "dropLate": True, "maxLateWait": "20s"}
+    with pytest.raises(ManifestError) as refused:
+        parse(edited(("spec.scheduling", scheduling)))
+    assert str(refused.value) == (
+        "spec.scheduling.maxLateWait is '20s', must be left out with dropLate, which refuses late "
+        "requests at once."
+    )
+
+
 def test_bound_of_late_requests_is_kept_with_the_default_strategy() -> None:
-    manifest = parse(edited(("spec.scheduling.overdueAfter", "20s")))
-    assert manifest.spec.scheduling.overdue_after_s == 20.0
+    manifest = parse(edited(("spec.scheduling.maxLateWait", "20s")))
+    assert manifest.spec.scheduling.max_late_wait_s == 20.0

@@ -45,7 +45,7 @@ HONOURED: dict[str, tuple[Any, *tuple[Edit, ...]]] = {
     "spec.scheduling.strategy": ("vllm",),
     "spec.scheduling.ordering": ("SJF", ("spec.scheduling.strategy", "vllm")),
     "spec.scheduling.dropLate": (True,),
-    "spec.scheduling.overdueAfter": ("9s",),
+    "spec.scheduling.maxLateWait": ("9s",),
     "spec.scheduling.tuning.chunkTokens": (64, ("spec.scheduling.strategy", "sarathi")),
     "spec.scheduling.tuning.lateValue": (0.4, ("spec.scheduling.strategy", "aptserve")),
     "spec.scheduling.tuning.kvPadding": (0.4, ("spec.scheduling.strategy", "econoserve")),

@@ -226,7 +226,7 @@ CASES = [
     ),
     ("spec.scheduling.dropLate", [True, "yes"]),
     ("spec.scheduling.maxQueueWait", ["5m", "1h", "5", 300]),
-    ("spec.scheduling.overdueAfter", ["20s", "1h", "20", 20]),
+    ("spec.scheduling.maxLateWait", ["20s", "1h", "20", 20]),
     ("spec.autoscaling", [{"minInstances": 3, "maxInstances": 8}, [], {"minInstances": 3}]),
     (
         "spec.autoscaling.stabilization",

@@ -90,7 +90,7 @@ def test_all_turns_of_all_conversations_end_under_each_strategy(strategy: str) -
 
 
 def test_conversations_in_a_tight_memory_end(make_config, make_latency) -> None:
-    config = make_config(num_blocks=80)
+    config = make_config(num_blocks=80, max_late_wait_s=1e6)
     spec = replace(InstanceSpec.known(config, make_latency()), shares_prefixes=True)
     load = chats(rate=3.0, duration_s=20.0)
     outcome = single_cell(spec, 1).serve(load, stop=AT_END)

@@ -74,7 +74,8 @@ async def emulated_batches(config, latency, arrivals):
         batch = policy.schedule(now)
         result = await executor.run(batch)
         policy.update(batch, result, now)
-        for request_id in result.finished:
+        handed_back = [each.request_id for each in batch.handed_back]
+        for request_id in (*result.finished, *handed_back):
             del executor.streams[request_id]
     return log
 

@@ -158,10 +158,11 @@ class Scheduling(ManifestPart):
     ``package.module:function`` (see ``engine.ordering``)."""
     drop_late: bool = Field(default=False, description="true or false")
     """Whether waiting requests past their TTFT target are dropped (Ascendra, under overload)."""
-    overdue_after_s: Target | None = Field(
-        default=None, alias="overdueAfter", description=ABOVE_ZERO
+    max_late_wait_s: Target | None = Field(
+        default=None, alias="maxLateWait", description=ABOVE_ZERO
     )
-    """Wait after which a late request, postponed by triage, is overdue, seconds."""
+    """Longest wait of a late request, seconds; by default 8 times its TTFT target. Requests that
+    would wait longer are refused."""
     max_queue_wait_s: Target = Field(default=300.0, alias="maxQueueWait")
     """Longest predicted wait, seconds; requests that would wait longer are refused."""
     tuning: TuningSettings = TuningSettings()
@@ -174,13 +175,15 @@ class Scheduling(ManifestPart):
             raise must_be(f"Auto with the strategy {name}, which orders requests itself")
         return ordering
 
-    @field_validator("overdue_after_s")
+    @field_validator("max_late_wait_s")
     @classmethod
-    def _is_of_triage(cls, after_s: float | None, info: ValidationInfo) -> float | None:
+    def _is_of_triage(cls, wait_s: float | None, info: ValidationInfo) -> float | None:
         name = info.data.get("strategy")
-        if after_s is not None and name in STRATEGIES and not STRATEGIES[name].triage:
+        if wait_s is not None and name in STRATEGIES and not STRATEGIES[name].triage:
             raise must_be(f"left out with the strategy {name}, which never postpones requests")
-        return after_s
+        if wait_s is not None and info.data.get("drop_late"):
+            raise must_be("left out with dropLate, which refuses late requests at once")
+        return wait_s
 
     @field_validator("tuning")
     @classmethod

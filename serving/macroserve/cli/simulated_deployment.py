@@ -110,7 +110,7 @@ class SimulatedDeployment:
             high_priority_ratio=manifest.desired_fleet().high_priority_ratio,
             tuning=scheduling.tuning.tuning,
             drop_late=scheduling.drop_late,
-            overdue_after_s=scheduling.overdue_after_s,
+            max_late_wait_s=scheduling.max_late_wait_s,
             bounds=Bounds(mitosis.lower_bound, mitosis.upper_bound),
             prefix_caching=manifest.spec.engine.prefix_caching != "Off",
         )

@@ -115,7 +115,7 @@ class EmulatedEngine:
                 max_batch_tokens=sizes.max_batch_tokens,
                 max_model_len=settings.max_model_len,
                 drop_late=settings.drop_late,
-                overdue_after_s=settings.overdue_after_s,
+                max_late_wait_s=settings.max_late_wait_s,
                 tuning=settings.tuning,
                 hidden_states_per_block=HIDDEN_PER_KV * sizes.block_size if hybrid.on else None,
             ),

@@ -28,7 +28,7 @@ class EngineSettings:
     drop_late: bool = False
     tuning: Tuning = DEFAULT_TUNING
     """Parameters from the strategy's paper, as ``spec.scheduling.tuning``."""
-    overdue_after_s: float | None = None
+    max_late_wait_s: float | None = None
     """See ``InstanceConfig``."""
     max_queue_wait_s: float = 300.0
     """Longest predicted wait; ingresses refuse requests that would wait longer."""

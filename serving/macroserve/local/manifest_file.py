@@ -275,7 +275,7 @@ def engine_settings(manifest: Manifest, model: str, template: str | None = None)
         takes_request_targets=manifest.spec.slo.allow_request_targets,
         ordering=manifest.spec.scheduling.ordering,
         drop_late=manifest.spec.scheduling.drop_late,
-        overdue_after_s=manifest.spec.scheduling.overdue_after_s,
+        max_late_wait_s=manifest.spec.scheduling.max_late_wait_s,
         tuning=manifest.spec.scheduling.tuning.tuning,
         max_queue_wait_s=manifest.spec.scheduling.max_queue_wait_s,
         emulated=engine.type == "Emulated",

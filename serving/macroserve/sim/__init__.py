@@ -4,6 +4,6 @@ The simulator contains no policy. Batch times come from a model, arrivals are dr
 lengths, and nothing depends on a clock: equal inputs and seeds give equal outcomes.
 """
 
-SIMULATOR_VERSION = 8
+SIMULATOR_VERSION = 9
 """Raised whenever simulated outcomes change, which invalidates cached results of other versions. A
 test compares the outcomes of some cases with recorded ones."""

@@ -143,7 +143,7 @@ class ClusterSpec:
         *,
         tuning: Tuning = DEFAULT_TUNING,
         drop_late: bool = False,
-        overdue_after_s: float | None = None,
+        max_late_wait_s: float | None = None,
         seed: int = 0,
     ) -> InstanceSpec:
         """Return the spec of the instances. Their schedulers start with a prior of batch times, but
@@ -169,7 +169,7 @@ class ClusterSpec:
             ),
             tuning=tuning.over_stages(self.stages),
             drop_late=drop_late,
-            overdue_after_s=overdue_after_s,
+            max_late_wait_s=max_late_wait_s,
         )
         step_time = self.step_time(strategy)
         pipeline = None
@@ -203,7 +203,7 @@ class Scenario:
     """Share of the instances in the HP pool."""
     tuning: Tuning = DEFAULT_TUNING
     drop_late: bool = False
-    overdue_after_s: float | None = None
+    max_late_wait_s: float | None = None
     bounds: Bounds | None = None
     """Bounds on a cell; None for a single cell."""
     routing: Routing = Routing.OWN
@@ -233,7 +233,7 @@ class Scenario:
             self.slo,
             tuning=self.tuning,
             drop_late=self.drop_late,
-            overdue_after_s=self.overdue_after_s,
+            max_late_wait_s=self.max_late_wait_s,
             seed=seed,
         )
         shares = self.prefix_caching and any(arrival.block_ids for arrival in arrivals)

@@ -67,7 +67,9 @@ def build_sequence(name="s", ordinal=0, *, arrival_s=0.0, prompt=100, new=50, sl
     request = build_request(name, arrival_s, prompt, new, slo, fields.pop("streamed", 0))
     cost_s = fields.pop("cost_s", 0.1)
     service_s = fields.pop("service_s", cost_s)
-    return Sequence(request, ordinal, fields.pop("predicted", new), cost_s, service_s, cost_s)
+    return Sequence(
+        request, ordinal, request.arrival_s, fields.pop("predicted", new), cost_s, service_s, cost_s
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
-"""Triage defers some candidates, orders the others, and credits late ones."""
+"""Triage defers some candidates and orders the others."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -10,13 +9,9 @@ from support.linear_latency import NOW
 
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.candidates import (
-    LATE_SHARE,
-    OVERDUE_SHARE,
     RESERVED_TTFTS,
-    credit_late_requests,
     infeasible,
 )
-from macroserve.core.scheduler.iteration import Pick
 
 
 @pytest.mark.parametrize(
@@ -307,79 +302,3 @@ def test_triage_keeps_requests_of_the_shortest_target_as_if_there_were_no_others
     expected = alike([d for d, _ in alone], [c for _, c in alone], free_at_s)
     assert deferred & {c for _, c in alone} == expected
     assert feasible([(d, c) for d, c, _ in jobs if c not in deferred], free_at_s)
-
-
-class LateCredit:
-    """Credit of an iteration whose requests have one second to their first token."""
-
-    def __init__(self, make_step, make_sequence) -> None:
-        self._make_sequence = make_sequence
-        self.inputs = make_step("unified").inputs
-
-    def _sequence(self, waited_s: float):
-        return self._make_sequence(f"r{waited_s}", arrival_s=NOW - waited_s)
-
-    def wait(self, waited_s: float) -> None:
-        self.inputs.waiting.add(self._sequence(waited_s))
-
-    def begin(self, waited_s: float) -> None:
-        self.inputs.running.admit(self._sequence(waited_s), 4)
-
-    def credit(self, *picked: tuple[float, int], overdue_after_s: float | None = None) -> float:
-        """Credit for picks, by wait and number of tokens; return all that is promised."""
-        picks = [
-            Pick(self._sequence(waited_s), num_tokens, num_before=0)
-            for waited_s, num_tokens in picked
-        ]
-        config = replace(self.inputs.config, overdue_after_s=overdue_after_s)
-        credit_late_requests(replace(self.inputs, config=config), picks)
-        return self.inputs.waiting.promised_tokens
-
-
-@pytest.fixture
-def late_credit(make_step, make_sequence) -> LateCredit:
-    return LateCredit(make_step, make_sequence)
-
-
-def test_late_requests_earn_a_share_of_other_prefills(late_credit):
-    late_credit.wait(5.0)
-    tokens = round(100 / LATE_SHARE)
-    assert late_credit.credit((0.0, tokens)) == pytest.approx(100)
-    assert late_credit.credit((0.0, tokens - 60), (5.0, 60)) == pytest.approx(140)
-    assert late_credit.credit((5.0, 500)) == 0, "what they got beyond it is no debt"
-
-
-@pytest.mark.parametrize(
-    ("begun", "waiting", "overdue_after_s", "share"),
-    [
-        ([], [5.0], None, LATE_SHARE),
-        ([], [5.0], 5.1, LATE_SHARE),
-        ([], [5.0], 5.0, OVERDUE_SHARE),
-        ([], [2.0, 5.0], 5.0, OVERDUE_SHARE),
-        ([5.0], [], 5.0, OVERDUE_SHARE),
-        ([5.0], [2.0], 5.0, OVERDUE_SHARE),
-        ([2.0], [5.0], 5.0, OVERDUE_SHARE),
-        ([2.0], [2.0], 5.0, LATE_SHARE),
-        # Not late, or late no more: it has another half second.
-        ([], [0.5], 0.1, 0.0),
-        ([0.5], [], 0.1, 0.0),
-        ([], [], 0.1, 0.0),
-    ],
-)
-def test_share_is_larger_while_a_late_request_is_overdue(
-    late_credit, begun, waiting, overdue_after_s, share
-):
-    for waited_s in begun:
-        late_credit.begin(waited_s)
-    for waited_s in waiting:
-        late_credit.wait(waited_s)
-    assert late_credit.credit((0.0, 1000), overdue_after_s=overdue_after_s) == pytest.approx(
-        share * 1000
-    )
-
-
-def test_credit_is_gone_once_no_request_is_late(late_credit):
-    late_credit.wait(5.0)
-    assert late_credit.credit((0.0, 1000)) > 0
-    late_credit.inputs.waiting.remove(late_credit.inputs.waiting.by_arrival.seqs[0])
-    assert late_credit.credit((0.0, 1000)) == 0

@@ -28,7 +28,7 @@ def make(
     emitted=1,
 ):
     request = Request(name, 0.0, prompt, 1000, Slo(1.0, tpot_s, tbt_s))
-    seq = Sequence(request, 0, predicted, 0.1, 0.1, 0.1, sure)
+    seq = Sequence(request, 0, 0.0, predicted, 0.1, 0.1, 0.1, sure)
     seq.num_slots = slots
     seq.cache = CacheKind.HIDDEN if hidden else CacheKind.KV
     if emitted:

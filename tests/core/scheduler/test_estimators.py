@@ -19,6 +19,7 @@ from macroserve.core.scheduler.estimators import (
     Inflow,
     LengthPredictor,
     PrefillPace,
+    PromptRate,
     StepTimeMeans,
 )
 
@@ -135,6 +136,17 @@ def test_length_predictor_forgets_responses_before_its_window(make_request):
         predictor.observe(make_request("seen"), length)
     asked = make_request("r", new=1000)
     assert predictor.predict(asked, 100) == 100 + UNSEEN_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("window_s", "rate"),
+    [(0.5, 0.0), (1.0, 300.0), (5.0, 80.0), (59.9, 400 / 59.9), (1e9, 400 / TARGETS_S)],
+)
+def test_rate_of_prompts_is_their_mean_over_a_window(window_s, rate):
+    prompts = PromptRate()
+    for num_tokens, at_s in ((70, 0.0), (100, 97.0), (300, 99.0)):
+        prompts.add(num_tokens, at_s)
+    assert prompts.tokens_per_s(window_s, 100.0) == pytest.approx(rate)
 
 
 def test_inflow_of_a_steady_stream_approaches_its_rate():

@@ -59,10 +59,10 @@ def test_simulated_instances_have_the_numbers_of_the_spec() -> None:
 
 def test_simulated_instances_have_the_bound_of_late_requests() -> None:
     report = Report((told(cell("cell-0", 0, 1, 2)),))
-    spec = {"strategy": "unified", "overdueAfter": "20s"}
+    spec = {"strategy": "unified", "maxLateWait": "20s"}
     found = design(observation(manifest=manifest(scheduling=spec), report=report), load_of())
     assert found is not None
-    assert found.config.overdue_after_s == 20.0
+    assert found.config.max_late_wait_s == 20.0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from support.slo_classes import BATCH, INTERACTIVE, default_class
 from macroserve.api import messages
 from macroserve.core.request import Slo
 from macroserve.core.status import CellView
-from macroserve.engine.tokens import StopStringMet
+from macroserve.engine.tokens import RefusedError, StopStringMet
 from macroserve.serving.ingress.metrics import (
     IngressMetrics,
     Source,
@@ -161,6 +161,7 @@ def test_record_with_one_slow_gap_in_a_hundred_attains(num_slow: int, attained: 
         (asyncio.CancelledError(), "cancelled"),
         (GeneratorExit(), "cancelled"),
         (RuntimeError("x"), "failed"),
+        (RefusedError(429, "late"), "refused"),
     ],
 )
 def test_served_request_has_the_outcome_of_its_end(end: BaseException | None, outcome: str) -> None:

@@ -70,7 +70,7 @@ def test_line_has_the_numbers_of_the_request_and_no_text(caplog: pytest.LogCaptu
         (asyncio.CancelledError(StopStringMet(2)), "ok", 200),
         (asyncio.CancelledError(), "cancelled", 499),
         (GeneratorExit(), "cancelled", 499),
-        (RefusedError(429, "late"), "failed", 429),
+        (RefusedError(429, "late"), "refused", 429),
         (RefusedError(503, "no instance"), "failed", 503),
         (RuntimeError("a fault"), "failed", 500),
     ],

@@ -114,7 +114,7 @@ def test_preempted_request_computes_its_tokens_again_and_goes_on() -> None:
 )
 def test_level_skips_short_quanta_and_goes_down_as_they_are_used(prompt, num_emitted, level):
     request = Request("r", 0.0, prompt, 1000, experiment(MODELS[0], TRACES[1], SRTF).scenario.slo)
-    seq = Sequence(request, 0, 500, 0.1, 0.1, 0.1)
+    seq = Sequence(request, 0, 0.0, 500, 0.1, 0.1, 0.1)
     seq.num_emitted = num_emitted
     assert Queues(_LinearLatency()).level(seq) == level < NUM_LEVELS  # type: ignore[arg-type]
 

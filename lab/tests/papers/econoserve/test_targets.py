@@ -21,7 +21,7 @@ def test_target_of_a_response_is_twice_its_time_alone():
     """The target is SLO-scale x (t_p + t_g x l_g), section 4.1."""
     prompt_s, token_s = alone_s(MODELS[0], TRACES[1])
     slo = targets(MODELS[0], TRACES[1])
-    seq = Sequence(Request("a", 0.0, 10, 50, slo), 0, 50, 0.0, 0.0, 0.0)
+    seq = Sequence(Request("a", 0.0, 10, 50, slo), 0, 0.0, 50, 0.0, 0.0, 0.0)
     assert jct_target_s(seq) == pytest.approx(SCALE * (prompt_s + 50 * token_s))
     assert SCALE == 2.0
 

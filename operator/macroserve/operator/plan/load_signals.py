@@ -109,7 +109,7 @@ def design(observation: Observation, load: LoadReport) -> InstanceModel | None:
         max_batch_tokens=sizes.max_batch_tokens,
         max_model_len=manifest.spec.model.max_model_len,
         drop_late=manifest.spec.scheduling.drop_late,
-        overdue_after_s=manifest.spec.scheduling.overdue_after_s,
+        max_late_wait_s=manifest.spec.scheduling.max_late_wait_s,
         tuning=manifest.spec.scheduling.tuning.tuning.over_stages(
             manifest.spec.engine.pipeline_parallel
         ),

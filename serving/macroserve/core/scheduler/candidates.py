@@ -3,13 +3,12 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as Many
 from heapq import heappop, heappush, heappushpop
 from itertools import chain, compress, islice
 from math import inf
 from typing import NamedTuple
 
-from macroserve.core.scheduler.iteration import IterationInputs, Pick
+from macroserve.core.scheduler.iteration import IterationInputs
 from macroserve.core.scheduler.sequence import Sequence
 
 SPARE_LOAD = 0.7
@@ -21,12 +20,6 @@ RESERVED_TTFTS = 4.0
 
 MAX_RESERVED_SHARE = 0.5
 """Maximum share of memory kept free for arrivals, so that a backlog can drain."""
-
-LATE_SHARE = 0.02
-"""Share of prefilled tokens reserved for late requests while any wait."""
-
-OVERDUE_SHARE = 0.5
-"""The same share while a late request is overdue."""
 
 
 class _Triage(NamedTuple):
@@ -129,7 +122,7 @@ class Candidates:
         4. If there is room, deferred and late requests.
 
         A late request is thus served before 1 / LATE_SHARE times its tokens and those of the late
-        ones ahead of it have been prefilled; sooner once one is overdue.
+        ones ahead of it have been prefilled.
         """
         now, waiting = self._inputs.now, self._inputs.waiting
         num_late = waiting.num_due_before(now)
@@ -215,24 +208,6 @@ def infeasible(
             next_s += cost_s - costliest_s
             dropped.add(costliest_s)
     return dropped
-
-
-def credit_late_requests(inputs: IterationInputs, picks: Many[Pick]) -> None:
-    """Credit late requests, if any, with a share of the picked tokens, so that each is eventually
-    served."""
-    now, waiting, running = inputs.now, inputs.waiting, inputs.running
-    overdue_after_s = inputs.config.overdue_after_s
-    late = [seq for seq in running.prefilling.values() if seq.is_late(now)]
-    late += waiting.by_deadline.seqs[: min(1, waiting.num_due_before(now))]
-    if not late:
-        waiting.promised_tokens = 0.0
-        return
-    longest_s = now - min([seq.arrival_s for seq in late])
-    is_overdue = overdue_after_s is not None and longest_s >= overdue_after_s
-    num_tokens = sum([pick.num_tokens for pick in picks])
-    num_late_tokens = sum([pick.num_tokens for pick in picks if pick.seq.is_late(now)])
-    earned = (OVERDUE_SHARE if is_overdue else LATE_SHARE) * num_tokens - num_late_tokens
-    waiting.promised_tokens = max(0.0, waiting.promised_tokens + earned)
 
 
 def due_to_offload(inputs: IterationInputs, candidates: Candidates) -> list[Sequence]:

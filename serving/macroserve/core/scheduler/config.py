@@ -42,9 +42,8 @@ class InstanceConfig:
     """KV slots that a request needs for drafted tokens."""
     drop_late: bool = False
     """Whether waiting requests past their TTFT target are handed back (Ascendra, section 6.3)."""
-    overdue_after_s: float | None = None
-    """Age at which a late request deferred by triage is overdue, seconds; None: never. See
-    ``candidates.credit_late_requests``."""
+    max_late_wait_s: float | None = None
+    """Longest wait of a late request under triage, seconds; None for ``MAX_LATE_TTFTS`` targets."""
     hidden_states_per_block: int | None = None
     """Tokens whose hidden states a block holds (Apt-Serve, section 3.1); None if the engine caches
     keys and values only."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
+from itertools import takewhile
 from math import exp, inf
 
 from macroserve.core.request import Request
@@ -142,6 +143,25 @@ class Inflow:
 
     def _left(self, now: float) -> float:
         return self._token_seconds * exp((self._as_of_s - now) / WINDOW_S)
+
+
+class PromptRate:
+    """Rate at which prompt tokens have arrived within the last ``TARGETS_S``."""
+
+    def __init__(self) -> None:
+        self._prompts: deque[tuple[float, int]] = deque()
+        """Arrival and tokens of each prompt."""
+
+    def add(self, num_tokens: int, now: float) -> None:
+        while self._prompts and self._prompts[0][0] < now - TARGETS_S:
+            self._prompts.popleft()
+        self._prompts.append((now, num_tokens))
+
+    def tokens_per_s(self, window_s: float, now: float) -> float:
+        """Return the mean rate over a window, at most ``TARGETS_S``."""
+        window_s = min(window_s, TARGETS_S)
+        recent = takewhile(lambda prompt: prompt[0] >= now - window_s, reversed(self._prompts))
+        return sum([num_tokens for _, num_tokens in recent]) / window_s
 
 
 # -- time

@@ -16,18 +16,29 @@ synchronous object: requests may come and go between any two calls.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 
 from macroserve.core.batch import Batch, BatchKind, BatchResult, HandBackReason, HandedBack
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.core.request import Request
 from macroserve.core.scheduler.admission import Admission
 from macroserve.core.scheduler.blocks import EngineCache
-from macroserve.core.scheduler.candidates import Candidates, credit_late_requests, due_to_offload
+from macroserve.core.scheduler.candidates import Candidates, due_to_offload
 from macroserve.core.scheduler.config import InstanceConfig
-from macroserve.core.scheduler.estimators import Averages, Inflow, LengthPredictor, PrefillPace
+from macroserve.core.scheduler.estimators import (
+    Averages,
+    Inflow,
+    LengthPredictor,
+    PrefillPace,
+    PromptRate,
+)
 from macroserve.core.scheduler.in_flight import Flight, InFlight
 from macroserve.core.scheduler.iteration import IterationInputs, Plan, turn_of
+from macroserve.core.scheduler.late_requests import (
+    beyond_bound,
+    credit_late_requests,
+    late_s_per_token,
+)
 from macroserve.core.scheduler.prompt_costs import PromptCosts, memory_cost_s
 from macroserve.core.scheduler.repeated_plan import RepeatedPlan
 from macroserve.core.scheduler.running import Running
@@ -66,6 +77,8 @@ class InstanceScheduler:
         self.running = Running.of(config, cache)
         self.lengths = LengthPredictor()
         self._inflow = Inflow()
+        self._timely = PromptRate()
+        """Of requests that were not late when they came."""
         self._prefill_pace = PrefillPace()
         self._tally = Tally()
         self._num_added = 0
@@ -93,10 +106,12 @@ class InstanceScheduler:
         self._repeated.end()
         memory_s = memory_cost_s(request, expected, self.running, self.waiting, self.latency)
         sure = self.lengths.at_least(request)
-        seq = Sequence(request, self._num_added, expected, 0.0, 0.0, memory_s, sure)
+        seq = Sequence(request, self._num_added, now, expected, 0.0, 0.0, memory_s, sure)
         self._costs.arrive(seq)
         self._num_added += 1
         self._inflow.add(request.num_prompt_tokens + expected, request.slo.ttft_s, now)
+        if not seq.is_late(now):
+            self._timely.add(request.num_prompt_tokens, now)
         self.sequences[request.request_id] = seq
         self.waiting.add(seq)
         self._phase.prefill_s += seq.prefill_s
@@ -252,14 +267,34 @@ class InstanceScheduler:
     # -- parts of an iteration
 
     def _give_up(self, now: float) -> list[HandedBack]:
-        """Hand back waiting requests: all while draining, else late ones if these are dropped."""
+        """Hand back waiting requests: all while draining, else the late ones that are refused."""
         if self._draining:
             leaving = [seq for seq in self.waiting if not seq.started]
             return self._hand_back(leaving, HandBackReason.DRAIN)
-        late = self.waiting.late(now) if self.config.drop_late else []
-        for seq in late:
+        if self.config.drop_late:
+            refused = self.waiting.late(now)
+        elif self.config.strategy.triage and self.waiting.overdue_from_s <= now:
+            refused = self._wait_too_long(now)
+        else:
+            return []
+        for seq in refused:
             self._tally.end(seq.request, attained=False)
-        return self._hand_back(late, HandBackReason.DROP)
+        return self._hand_back(refused, HandBackReason.DROP)
+
+    def _wait_too_long(self, now: float) -> list[Sequence]:
+        """Return the overdue requests that would wait longer than allowed."""
+        num_batch_tokens = self.config.max_batch_tokens
+        full_s_per_token = self.latency.prefill_s(num_batch_tokens) / num_batch_tokens
+        pace_s = self._prefill_pace.s_per_token(full_s_per_token)
+
+        @cache
+        def s_per_token(ttft_s: float) -> float:
+            return late_s_per_token(pace_s, self._timely.tokens_per_s(ttft_s, now))
+
+        begun = [seq for seq in self.running.prefilling.values() if seq.is_late(now)]
+        num_begun = sum([seq.num_to_prefill for seq in begun])
+        late, bound_s = self.waiting.late(now), self.config.max_late_wait_s
+        return beyond_bound(late, now, num_begun, s_per_token, bound_s)
 
     def _hand_back(self, leaving: list[Sequence], reason: HandBackReason) -> list[HandedBack]:
         for seq in leaving:

@@ -65,6 +65,7 @@ class Sequence:
         "pending_since_s",
         "predicted_tokens",
         "prefill_s",
+        "queued_s",
         "request",
         "request_id",
         "service_s",
@@ -79,6 +80,7 @@ class Sequence:
         self,
         request: Request,
         ordinal: int,
+        queued_s: float,
         predicted_tokens: int,
         prefill_s: float,
         service_s: float,
@@ -92,6 +94,8 @@ class Sequence:
         self.tpot_s = request.slo.tpot_s
         self.ordinal = ordinal
         """Unique position in order of acceptance by this instance."""
+        self.queued_s = queued_s
+        """When it came to this instance."""
         self.state = State.WAITING
         self.started = False
         """Whether its prefill has ever begun here."""

@@ -103,7 +103,7 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
                 "pool": pool.value,
                 "slo": asdict(settings.slo),
                 "drop_late": settings.drop_late,
-                "overdue_after_s": settings.overdue_after_s,
+                "max_late_wait_s": settings.max_late_wait_s,
                 "tuning": asdict(settings.tuning),
                 "status_path": status_path,
             }

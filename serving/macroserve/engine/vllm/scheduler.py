@@ -116,7 +116,7 @@ class MacroserveScheduler(ExactScheduler):
                 num_drafts=self.num_spec_tokens,
                 num_draft_slots=self._num_draft_slots(),
                 drop_late=options["drop_late"],
-                overdue_after_s=options["overdue_after_s"],
+                max_late_wait_s=options["max_late_wait_s"],
                 tuning=Tuning(**options["tuning"]).over_stages(num_stages),
                 hidden_states_per_block=self._hybrid_blocks
                 and self._hybrid_blocks.hidden_states_per_block,

@@ -193,8 +193,10 @@ class Dispatcher:
                 except HandedBackError as handed_back:
                     failure = self._rerouted(record, routed, handed_back.reason)
                     if handed_back.reason == HandBackReason.DROP:
+                        self._directory.note_refused("late")
                         raise RefusedError(
-                            HTTPStatus.TOO_MANY_REQUESTS, "the latency target has passed"
+                            HTTPStatus.TOO_MANY_REQUESTS,
+                            "the latency target has passed; retry later",
                         ) from None
                     offloaded = offloaded or handed_back.reason == HandBackReason.OFFLOAD
                     attempts = attempts.handed_back(routed.instance)

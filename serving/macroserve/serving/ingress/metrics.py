@@ -46,7 +46,7 @@ class IngressMetrics:
 
         self._requests = counter(
             "macroserve_requests",
-            "Requests ended, by outcome (ok, failed, cancelled) and SLO class",
+            "Requests ended, by outcome (ok, failed, refused, cancelled) and SLO class",
             "outcome",
             "slo_class",
         )

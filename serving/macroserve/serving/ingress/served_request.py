@@ -28,7 +28,7 @@ class ServedRequest:
         self.num_tokens = 0
         self.num_reroutes = 0
         self.outcome = "ok"
-        """``ok``, ``failed`` or ``cancelled``."""
+        """``ok``, ``failed``, ``refused`` or ``cancelled``."""
         self.status = HTTPStatus.OK.value
 
     def tokens(self, count: int, now: float) -> None:
@@ -59,14 +59,16 @@ class ServedRequest:
         return self._slo.is_met(ttft_s, after_s, self.num_tokens - 1, self._num_slow)
 
     def ended_by(self, error: BaseException) -> None:
-        """Set the outcome from the error: a stop string was met, the client left, or it failed."""
+        """Set the outcome from the error: a stop string was met, the client left, it was refused
+        because it was late, or it failed."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             if not stop_string_met(error):
                 self.outcome, self.status = "cancelled", CLIENT_CLOSED_REQUEST
         else:
             internal = HTTPStatus.INTERNAL_SERVER_ERROR
-            self.outcome = "failed"
             self.status = error.status if isinstance(error, RefusedError) else internal.value
+            is_late = self.status == HTTPStatus.TOO_MANY_REQUESTS
+            self.outcome = "refused" if is_late else "failed"
 
     @contextmanager
     def logged(self, request: TokenRequest, model: str) -> Iterator[None]:
