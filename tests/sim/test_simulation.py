@@ -155,7 +155,10 @@ def test_simulation_with_several_steps_per_event_changes_no_token(
 ):
     arrivals = [*poisson([rate], 30.0, make_lengths(), Random(5)), LATE]
     config = make_config(
-        strategy, num_blocks=num_blocks, hidden_states_per_block=hidden_states_per_block
+        strategy,
+        num_blocks=num_blocks,
+        hidden_states_per_block=hidden_states_per_block,
+        max_late_wait_s=1e6,  # all are served
     )
 
     def serve(max_run_steps):
