@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from macroserve.bench.serve.metrics import Distribution, FailureCount, summarize
+from macroserve.bench.serve.metrics import Distribution, FailureCount, queue_growth, summarize
 from macroserve.bench.serve.record import Failure, RequestRecord
 from macroserve.core.request import Slo
 from macroserve.core.slo_class import SloClass
@@ -168,3 +168,31 @@ def test_requests_of_classes_are_judged_by_their_own_targets() -> None:
     assert [each.attainment for each in summary.classes] == [0.5, 0.5, 0.0]
     assert [each.ttft and each.ttft.max for each in summary.classes] == [1.001, 1.001, 0.5]
     assert summarize(records[:2], SLO).classes == ()
+
+
+def arrivals(wait_s, num: int = 400) -> list[RequestRecord]:
+    """Return a request each second that waits for ``wait_s(sent_s)``."""
+    return [
+        replace(GOOD, sent_s=float(sent_s), ttft_s=wait_s(sent_s), ended_s=sent_s + 500.0)
+        for sent_s in range(num + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "growth"),
+    [
+        (lambda sent_s: 3.0, 0.0),
+        # One in ten has no first token by the end of the run.
+        (lambda sent_s: 0.5 if sent_s % 10 else None, 0.1),
+        # All wait, longer and longer: each second serves four fifths of what arrives.
+        (lambda sent_s: sent_s / 4, 0.2),
+        # What waited at first is served later.
+        (lambda sent_s: max(0.5, 300.0 - sent_s), -2.5),
+    ],
+)
+def test_growth_of_the_queue_is_per_request_that_arrives(wait_s, growth: float) -> None:
+    assert queue_growth(arrivals(wait_s)) == pytest.approx(growth, abs=0.02)
+
+
+def test_queue_of_one_or_no_request_does_not_grow() -> None:
+    assert queue_growth([]) == queue_growth([replace(GOOD, sent_s=0.0)]) == 0.0

@@ -118,6 +118,13 @@ def test_report_with_unsound_figures_has_remarks() -> None:
     assert "The client itself was late by 58.8 ms (p99)" in text
 
 
+@pytest.mark.parametrize(("end_s", "is_told"), [(400.0, True), (200.0, False)])
+def test_report_of_a_long_run_whose_queue_grows_says_so(end_s: float, is_told: bool) -> None:
+    stuck = [replace(GOOD, sent_s=at_s, ttft_s=None, ended_s=end_s) for at_s in range(100, 200)]
+    text = shown(run_report(make_run(stuck), SLO))
+    assert ("The queue grew up to the end" in text) is is_told
+
+
 @pytest.mark.parametrize(
     ("goodput", "sentence"),
     [

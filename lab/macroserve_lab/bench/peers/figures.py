@@ -70,7 +70,7 @@ def _load(name: str, load: str, points: Sequence[Point], knees: Knees) -> Figure
         for size in SIZES:
             if shares := [s for p in same if (s := p.attainment_by_size.get(size)) is not None]:
                 found[f"{at}.attainment_{size}"] = median(shares)
-        for quantile in ("p50", "p90", "p99"):
+        for quantile in ("p50", "p90", "p99", "max"):
             for latency in ("ttft_s", "tpot_s"):
                 values = [v for p in same if (v := getattr(p, latency).get(quantile)) is not None]
                 if values:
@@ -81,8 +81,10 @@ def _load(name: str, load: str, points: Sequence[Point], knees: Knees) -> Figure
         if late := [p.late_p99 for p in same if p.late_p99 is not None]:
             found[f"{at}.late_p99"] = max(late)
         found[f"{at}.idle"] = min(point.idle for point in same)
-        failed = sum(point.num_failed for point in same)
-        found[f"{at}.failed_share"] = failed / max(1, sum(point.num_requests for point in same))
+        found[f"{at}.queue_growth"] = median(point.queue_growth for point in same)
+        num_requests = max(1, sum(point.num_requests for point in same))
+        found[f"{at}.failed_share"] = sum(point.num_failed for point in same) / num_requests
+        found[f"{at}.refused_share"] = sum(point.num_refused for point in same) / num_requests
     return found
 
 
@@ -100,7 +102,7 @@ def _idle(name: str, idles: Sequence[Idle]) -> Figures:
 def _knees(points: Sequence[Point]) -> Knees:
     by_round = _by(points, lambda point: point.round)
     return {
-        round_: knee([(point.rate, point.attainment) for point in found], LEVEL)
+        round_: knee([(point.rate, point.held) for point in found], LEVEL)
         for round_, found in by_round.items()
     }
 

@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from macroserve.bench.serve.report import MAX_QUEUE_GROWTH
 from macroserve.rehearsal.step_log import MAX_LATE_SHARE
 from macroserve_lab.bench.peers.rehearsed import MIN_IDLE
 
@@ -55,12 +56,16 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
     """Planned requests per second."""
     num_requests: int
     num_failed: int
+    num_refused: int
+    """Failed requests that the endpoint refused because it had too many (429)."""
     attainment: float
     attainment_by_size: dict[str, float]
     """Attainment of thirds of the requests, by names of ``SIZES``."""
     ttft_s: dict[str, float]
-    """Quantiles of TTFT, ``p50``, ``p90`` and ``p99``, of requests that succeeded."""
+    """Quantiles of TTFT, ``p50``, ``p90``, ``p99`` and ``max``, of requests that succeeded."""
     tpot_s: dict[str, float]
+    queue_growth: float
+    """Growth of the queue per arriving request; see ``bench.serve.metrics.queue_growth``."""
     tokens_per_s: float
     """Output tokens per second up to the end of the last request."""
     cached_share: float | None
@@ -84,6 +89,11 @@ class Point(msgspec.Struct, frozen=True, tag="point"):
         if self.late_p99 is None:
             return True
         return self.late_p99 <= MAX_LATE_SHARE and self.idle >= MIN_IDLE
+
+    @property
+    def held(self) -> float:
+        """Return the attainment that a longer run would have: 0 if the queue grows."""
+        return self.attainment if self.queue_growth <= MAX_QUEUE_GROWTH else 0.0
 
     @property
     def key(self) -> PointKey:

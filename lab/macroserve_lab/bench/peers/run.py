@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import psutil
@@ -143,10 +144,16 @@ class Comparison:
             *key,
             num_requests=summary.num_sent,
             num_failed=summary.num_failed,
+            num_refused=sum(
+                each.count
+                for each in summary.failures
+                if each.http_status == HTTPStatus.TOO_MANY_REQUESTS
+            ),
             attainment=summary.attainment or 0.0,
             attainment_by_size=attainment_by_size(records, slo),
             ttft_s=_quantiles(summary.ttft, scale),
             tpot_s=_quantiles(summary.tpot, scale),
+            queue_growth=summary.queue_growth,
             tokens_per_s=summary.output_token_throughput * scale,
             cached_share=summary.cached_share,
             cpu_s=after.other_cpu_s - before.other_cpu_s,
@@ -175,4 +182,4 @@ class Comparison:
 def _quantiles(distribution: Distribution | None, scale: float) -> dict[str, float]:
     if distribution is None:
         return {}
-    return {name: getattr(distribution, name) / scale for name in ("p50", "p90", "p99")}
+    return {name: getattr(distribution, name) / scale for name in ("p50", "p90", "p99", "max")}

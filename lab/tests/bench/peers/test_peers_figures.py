@@ -53,9 +53,22 @@ def test_cpu_ratio_is_to_the_router_with_the_least_and_counts_all_requests() -> 
     assert found["peers.cpu_ratio"] == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(("queue_growth", "rate"), [(0.05, 6.0), (0.06, 4.2)])
+def test_rate_at_which_the_queue_grows_is_not_held(queue_growth: float, rate: float) -> None:
+    points = [point(rate=4.0), point(rate=6.0, attainment=0.95, queue_growth=queue_growth)]
+    found = figures(points, [])
+    assert found["peers.macroserve.chats.rate_at_90"] == pytest.approx(rate)
+
+
 def test_figures_of_a_rate_are_medians_and_failures_are_summed() -> None:
     points = [
-        point(round=i, attainment=attainment, num_failed=failed, ttft_s={"p50": 0.1 * (i + 1)})
+        point(
+            round=i,
+            attainment=attainment,
+            num_failed=failed,
+            num_refused=failed // 2,
+            ttft_s={"p50": 0.1 * (i + 1)},
+        )
         for i, (attainment, failed) in enumerate([(0.9, 0), (0.5, 30), (0.8, 0)])
     ]
     found = figures(points, [])
@@ -63,6 +76,7 @@ def test_figures_of_a_rate_are_medians_and_failures_are_summed() -> None:
     assert found["peers.macroserve.chats.4.attainment_min"] == 0.5
     assert found["peers.macroserve.chats.4.ttft_p50_ms"] == pytest.approx(200)
     assert found["peers.macroserve.chats.4.failed_share"] == pytest.approx(0.1)
+    assert found["peers.macroserve.chats.4.refused_share"] == pytest.approx(0.05)
     assert "peers.macroserve.chats.4.ttft_p90_ms" not in found
 
 

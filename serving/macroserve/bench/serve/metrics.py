@@ -99,10 +99,32 @@ class Summary:
     tbt_attainment: float | None
     goodput: float
     """Requests per second within all targets."""
+    queue_growth: float
+    """See ``queue_growth``."""
     send_lag: Distribution | None
     """The client's own delays."""
     classes: tuple[ClassSummary, ...] = ()
     """Results by SLO class, sorted by name; empty if no request has one."""
+
+
+def queue_growth(records: Sequence[RequestRecord]) -> float:
+    """Return by how much the queue grows, per request that arrives.
+
+    The queue is the requests without a first token. Compared are its means over the third and the
+    last quarter of the time of the arrivals. Where it grows, a longer run would attain less.
+    """
+    sent_s = np.array([r.sent_s for r in records])
+    first_s = [r.ended_s if r.ttft_s is None else r.sent_s + r.ttft_s for r in records]
+    half_s, three_quarters_s, end_s = (share * sent_s.max(initial=0.0) for share in (0.5, 0.75, 1))
+
+    def mean_length(from_s: float, to_s: float) -> float:
+        waited_s = np.clip(first_s, from_s, to_s) - np.clip(sent_s, from_s, to_s)
+        return float(waited_s.sum()) / (to_s - from_s)
+
+    if not end_s:
+        return 0.0
+    growth = mean_length(three_quarters_s, end_s) - mean_length(half_s, three_quarters_s)
+    return growth / (np.count_nonzero(sent_s >= half_s) / 2)
 
 
 def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
@@ -135,6 +157,7 @@ def summarize(records: Sequence[RequestRecord], slo: Slo) -> Summary:
         tpot_attainment=_share(sum(r.meets_tpot(slo) for r in counted), counted),
         tbt_attainment=_share(sum(r.meets_tbt(slo) for r in counted), counted),
         goodput=_ratio(num_attained, elapsed_s),
+        queue_growth=queue_growth(counted),
         send_lag=Distribution.of([r.send_lag_s for r in records]),
         classes=_classes(counted, slo),
     )

@@ -17,6 +17,12 @@ from macroserve.bench.serve.result import Result, Run
 from macroserve.core.request import Slo
 from macroserve.workload.arrivals import Arrival
 
+MAX_QUEUE_GROWTH = 0.05
+"""Growth of the queue per arriving request above which a load cannot be held."""
+
+MIN_GROWTH_S = 300.0
+"""Shortest run that shows whether its queue grows, seconds."""
+
 MAX_SEND_LAG_S = 0.05
 """99th percentile of the client's delays above which it is the bottleneck, seconds."""
 
@@ -107,6 +113,10 @@ def remarks_on(run: Run) -> list[str]:
         remarks.append(
             f"{summary.num_unsent:,} turns were not sent: a request of their conversation failed, "
             "or it had reached the model's length."
+        )
+    if summary.elapsed_s >= MIN_GROWTH_S and summary.queue_growth > MAX_QUEUE_GROWTH:
+        remarks.append(
+            "The queue grew up to the end, so a longer run would have a lower attainment."
         )
     if summary.send_lag and summary.send_lag.p99 > MAX_SEND_LAG_S:
         remarks.append(
