@@ -29,6 +29,7 @@ GREEDY = {"temperature": 0, "extra_body": {"ignore_eos": True, "return_token_ids
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     document = yaml.safe_load(Path("manifests/quickstart.yaml").read_text())
     document["metadata"]["name"] = "test"
+    document["spec"]["scheduling"]["maxLateWait"] = "10m"  # so that a slow machine serves all
     with running(tmp_path_factory.mktemp("quickstart"), document) as deployment:
         yield deployment
 

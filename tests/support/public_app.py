@@ -18,15 +18,17 @@ WITH_KEY = {"authorization": f"Bearer {KEY}"}
 class FakeApp:
     """An application that records the bodies it gets, with an answer set by the test."""
 
-    def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
+    def __init__(self, status: int = 200, *chunks: bytes, kind: str = "application/json") -> None:
         self.bodies: list[bytes] = []
-        self._status, self._body = status, body
+        self._status, self._chunks, self._kind = status, chunks or (b"{}",), kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.bodies.append((await receive()).get("body", b""))
-        headers = [(b"x-from", b"app")]
+        headers = [(b"x-from", b"app"), (b"content-type", self._kind.encode())]
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
-        await send({"type": "http.response.body", "body": self._body})
+        for chunk in self._chunks[:-1]:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": self._chunks[-1]})
 
 
 def guarded(app: Any, **limits: int) -> Any:

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from support.public_app import WITH_KEY, Answer, FakeApp, call, guarded
 
 from macroserve.serving.ingress.error_shape import ErrorShape
@@ -56,21 +56,27 @@ def test_errors_on_messages_take_anthropic_shape(status: int, kind: str) -> None
     assert json.loads(unknown.body)["error"]["type"] == "authentication_error"
 
 
-def test_application_that_fails_gets_500_in_shape_and_is_logged() -> None:
-    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
-        raise RuntimeError("secret")
-
+def sent_by(app: ASGIApp) -> list[Message]:
+    """Return what the client gets of an application that fails."""
     sent: list[Message] = []
 
     async def run() -> None:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await ErrorShape(failing)({"type": "http", "path": "/v1/completions"}, send, send)
+        await ErrorShape(app)({"type": "http", "path": "/v1/completions"}, send, send)
 
     with pytest.raises(RuntimeError):
         asyncio.run(run())
-    assert Answer(sent, 0).error["code"] == 500 and b"secret" not in Answer(sent, 0).body
+    return sent
+
+
+def test_application_that_fails_gets_500_in_shape_and_is_logged() -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("secret")
+
+    answer = Answer(sent_by(failing), 0)
+    assert answer.error["code"] == 500 and b"secret" not in answer.body
 
 
 AUTO = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
@@ -102,3 +108,64 @@ def test_text_of_a_model_is_not_changed() -> None:
     body = b'data: {"choices":[{"delta":{"content":"pass --tool-call-parser, \\"error\\":"}}]}\n\n'
     answer = call(guarded(FakeApp(200, body)), "/v1/chat/completions", headers=WITH_KEY)
     assert answer.body == body
+
+
+STREAM = "text/event-stream; charset=utf-8"
+LATE = b'data: {"error":{"message":"late; retry later","type":"t","param":null,"code":429}}\n\n'
+TOKEN = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+def test_stream_that_begins_with_an_error_becomes_a_response_with_its_status() -> None:
+    app = FakeApp(200, LATE, DONE, kind=STREAM)
+    answer = call(guarded(app), "/v1/chat/completions", headers=WITH_KEY)
+    assert answer.status == 429 and answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-from"] == "app"
+    assert answer.headers["content-length"] == str(len(answer.body))
+    assert answer.error["message"] == "late; retry later"
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        (TOKEN, LATE, DONE),
+        (b": keep-alive\n\n", LATE, DONE),
+        (b'data: {"error":{"message":"m","type":"t"}}\n\n', DONE),
+        (b'data: {"error":{"message":"m","type":"t","code":200}}\n\n', DONE),
+        (b'data: {"error":{"code":429}}\n\n', DONE),
+        (TOKEN, DONE),
+    ],
+    ids=["after a token", "after a comment", "no status", "no error", "no message", "no error"],
+)
+def test_other_streams_stay_streams(chunks: tuple[bytes, ...]) -> None:
+    answer = call(guarded(FakeApp(200, *chunks, kind=STREAM)), "/v1/completions", headers=WITH_KEY)
+    assert answer.status == 200 and answer.headers["content-type"] == STREAM
+    events = answer.body.replace(b": ", b":").replace(b", ", b",")
+    assert events == b"".join(chunks).replace(b": ", b":")
+
+
+START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", STREAM.encode())],
+}
+
+
+def test_stream_starts_with_its_first_event_at_once() -> None:
+    async def failing_later(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(START)
+        await send({"type": "http.response.body", "body": TOKEN, "more_body": True})
+        raise RuntimeError
+
+    assert [message["type"] for message in sent_by(failing_later)] == [
+        "http.response.start",
+        "http.response.body",
+    ]
+
+
+def test_stream_that_fails_before_its_first_event_gets_500() -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(START)
+        raise RuntimeError
+
+    assert Answer(sent_by(failing), 0).status == 500

@@ -6,6 +6,7 @@
 
 import json
 import re
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -19,6 +20,7 @@ MAX_ERROR_BYTES = 64 << 10
 _ERROR_EVENT = re.compile(
     rb'(?P<name>(event: error\n)?)data: (?P<data>\{("type":"error",)?"error":.*\})\n\n'
 )
+_ERROR_STATUSES = range(400, 600)
 _OWN_HEADERS = (b"content-length", b"content-type", b"transfer-encoding")
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -34,37 +36,84 @@ _ANTHROPIC_TYPES = {
 class ErrorShape:
     """Middleware that rewrites responses of 400 and above (a framework's ``{"detail": ...}``, plain
     text) to OpenAI's shape, on ``/v1/messages`` to Anthropic's. Flags of vLLM in a message become
-    fields of the manifest, also in an event that ends a stream."""
+    fields of the manifest, also in an event that ends a stream.
+
+    A stream that begins with an error becomes a response with the error's status, which clients
+    retry where that helps: the start of a stream is sent with its first event.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message | None = None
-        passed = False
-        body = bytearray()
-
-        async def send_in_shape(message: Message) -> None:
-            nonlocal start, passed
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                start = message
-            elif start is None:
-                passed = True
-                await send(_event_in_manifest_words(message))
-            else:
-                body.extend(message.get("body", b""))
-                del body[MAX_ERROR_BYTES:]
-                if not message.get("more_body", False):
-                    await _shaped(scope["path"], start, bytes(body))(scope, receive, send)
-
+        shaped = _Shaped(scope, receive, send)
         try:
-            await self._app(scope, receive, send_in_shape)
+            await self._app(scope, receive, shaped.send)
         except Exception:
-            if start is None and not passed:
-                await _shaped(scope["path"], {"status": 500}, b"internal error")(
-                    scope, receive, send
-                )
+            if not shaped.has_begun:
+                await shaped.error({"status": 500}, b"internal error")
             raise
+
+
+class _Shaped:
+    """A response on its way to the client."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self.has_begun = False
+        """Whether anything of it has been sent, or its error is being received."""
+        self._held: Message | None = None
+        """Start of a stream without an event yet."""
+        self._failed: Message | None = None
+        """Start of an error whose body is being received."""
+        self._body = bytearray()
+        self._is_replaced = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            if message["status"] >= HTTPStatus.BAD_REQUEST:
+                self._failed, self.has_begun = message, True
+            elif _is_stream(message):
+                self._held = message
+            else:
+                await self._pass(message)
+        elif self._failed:
+            self._body.extend(message.get("body", b""))
+            del self._body[MAX_ERROR_BYTES:]
+            if not message.get("more_body", False):
+                await self.error(self._failed, bytes(self._body))
+        elif self._held and (found := _first_error(message)):
+            self._is_replaced = True
+            status, body = found
+            await self.error({**self._held, "status": status}, body)
+        elif not self._is_replaced:
+            if self._held:
+                await self._pass(self._held)
+            await self._pass(_event_in_manifest_words(message))
+
+    async def _pass(self, message: Message) -> None:
+        self.has_begun, self._held = True, None
+        await self._send(message)
+
+    async def error(self, start: Message, body: bytes) -> None:
+        """Send an error with the status and headers of ``start``."""
+        self.has_begun, self._held = True, None
+        response = _shaped(self._scope["path"], start, body)
+        await response(self._scope, self._receive, self._send)
+
+
+def _is_stream(start: Message) -> bool:
+    headers = dict(start.get("headers", ()))
+    return headers.get(b"content-type", b"").startswith(b"text/event-stream")
+
+
+def _first_error(message: Message) -> tuple[int, bytes] | None:
+    """Return the status and the body of an error event that has a status."""
+    if not (found := _ERROR_EVENT.fullmatch(message.get("body", b""))):
+        return None
+    content = _decoded(found["data"])
+    status = content["error"].get("code") if _is_openai(content) else None
+    return (status, found["data"]) if status in _ERROR_STATUSES else None
 
 
 def _shaped(path: str, start: Message, body: bytes) -> JSONResponse:
