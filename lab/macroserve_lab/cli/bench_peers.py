@@ -25,9 +25,10 @@ from macroserve_lab.bench.peers.environment import (
     PeersEnvironment,
     peers_environment,
 )
-from macroserve_lab.bench.peers.figures import OURS, figures
+from macroserve_lab.bench.peers.figures import OURS, Figures, figures
 from macroserve_lab.bench.peers.journal import Journal, JournalError, Settings
 from macroserve_lab.bench.peers.loads import Load, loads
+from macroserve_lab.bench.peers.predicted import Prediction
 from macroserve_lab.bench.peers.processes import PeerError
 from macroserve_lab.bench.peers.rehearsed import Rehearsed
 from macroserve_lab.bench.peers.run import Comparison
@@ -267,7 +268,10 @@ def peers(
     except (asyncio.CancelledError, KeyboardInterrupt):
         typer.echo("Stopped. The same command goes on after what was measured.", err=True)
         raise typer.Exit(130) from None
-    _write(sweep, journal, settings.commit, json, plot)
+    predicted: Figures = {}
+    if rehearsed:
+        predicted = Prediction(sweep, swept, rehearsed, instances, slo, duration_s).figures()
+    _write(sweep, journal, predicted, settings.commit, json, plot)
 
 
 async def _until_stopped(comparison: Comparison) -> None:
@@ -279,13 +283,15 @@ async def _until_stopped(comparison: Comparison) -> None:
     await comparison.run()
 
 
-def _write(sweep: Sweep, journal: Journal, at: str, json: Path, plot: Path | None) -> None:
+def _write(
+    sweep: Sweep, journal: Journal, predicted: Figures, at: str, json: Path, plot: Path | None
+) -> None:
     """Write the figures of this sweep's points; the journal may have more."""
     wanted = {point for turn in sweep.turns() for point in turn.points}
     points = [point for point in journal.points if point.key in wanted]
     turns = {(point.round, point.deployment) for point in points}
     idles = [idle for idle in journal.idles if (idle.round, idle.deployment) in turns]
-    report(figures(points, idles), json, at)
+    report(figures(points, idles) | predicted, json, at)
     if plot is not None:
         # Imported late: matplotlib comes with an extra and takes a second to load.
         from macroserve_lab.bench.peers.plot import plot_peers
