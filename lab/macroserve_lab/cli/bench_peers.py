@@ -212,7 +212,7 @@ def peers(
             servegen_start_s=start_s,
         )
         rehearsed = Rehearsed(device, model, tensor_parallel, scale, seed) if device else None
-        swept = _swept(traces, load, is_rehearsed=rehearsed is not None)
+        swept = _swept(traces, load, rehearsed and rehearsed.scale)
         slo = Slo(parse_duration("--ttft", ttft), parse_duration("--tpot", tpot))
         duration_s = parse_duration("--duration", duration)
         check_outputs(json, plot)
@@ -307,16 +307,12 @@ def _journal_path(json: Path) -> Path:
     return path
 
 
-def _swept(
-    traces: Traces, names: Sequence[str] | None, is_rehearsed: bool = False
-) -> dict[str, Load]:
+def _swept(traces: Traces, names: Sequence[str] | None, scale: float | None) -> dict[str, Load]:
     """Return the named loads, by default all. Raises ValueError for a bad trace, or a missing
     one."""
     if not traces.servegen and (traces.servegen_start_s or "servegen" in (names or ())):
         raise ValueError("--load servegen and --servegen-start need --servegen FOLDER")
-    found = loads(traces, is_rehearsed)
-    if missing := [name for name in names or () if name not in found]:
-        raise ValueError(f"--load {missing[0]} is not for engines that rehearse")
+    found = loads(traces, scale)
     return {name: found[name] for name in names or found}
 
 

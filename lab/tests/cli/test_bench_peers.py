@@ -70,10 +70,6 @@ OURS = ("--deployment", "macroserve")
         ((*OURS, "--device", "L20-48GB", "--model", "x"), "'x' is not one of OPT-13B"),
         ((*OURS, "--device", "L20-48GB", "--scale", "0"), "--scale must be above 0, got 0"),
         (
-            (*OURS, "--device", "L20-48GB", "--load", "chats"),
-            "--load chats is not for engines that rehearse",
-        ),
-        (
             (*OURS, "--device", "L20-48GB", "--load", "azure_conv"),
             "--device needs --rates azure_conv=R,R,...",
         ),

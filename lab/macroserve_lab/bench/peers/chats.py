@@ -7,9 +7,9 @@ history of words, so that the rate is steady from the first second on.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from macroserve.bench.serve.client import LoadClient
 from macroserve.bench.serve.payload import WORDS, Endpoint, encode_body
@@ -17,10 +17,6 @@ from macroserve.bench.serve.record import RequestRecord
 from macroserve.bench.serve.stream import StreamMeter
 from macroserve.workload.arrivals import Arrival, gamma_gaps
 
-GAP_S = (3.0, 7.0)
-"""Range of seconds between a chat's turns."""
-NUM_OUTPUT_TOKENS = (16, 64)
-"""Range of tokens of an answer."""
 TOKENS_PER_WORD = 2
 """Mean tokens of a word in the tiny model's vocabulary."""
 
@@ -58,12 +54,20 @@ class ChatLoad:
     """Range of words of a user's first message."""
     num_words: tuple[int, int]
     """Range of words of each message after it."""
+    num_output_tokens: tuple[int, int] = (16, 64)
+    """Range of tokens of an answer."""
+    gap_s: tuple[float, float] = (3.0, 7.0)
+    """Range of seconds between a chat's turns."""
+
+    def stretched(self, scale: float) -> Self:
+        """Return the load with gaps for engines whose times are stretched by ``scale``."""
+        return replace(self, gap_s=(scale * self.gap_s[0], scale * self.gap_s[1]))
 
     def plan(self, rate: float, duration_s: float, seed: int) -> list[Chat]:
         """Return the chats with a turn within ``duration_s``, at ``rate`` turns per second."""
         random = Random(seed)
         gap_s = gamma_gaps(rate / (sum(self.num_turns) / 2), 1.0, random.gammavariate)
-        longest_s = self.num_turns[1] * GAP_S[1]
+        longest_s = self.num_turns[1] * self.gap_s[1]
         start_s, chats = gap_s() - longest_s, list[Chat]()
         while start_s < duration_s:
             turns = self._turns(start_s, random)
@@ -89,14 +93,20 @@ class ChatLoad:
         for _ in range(random.randint(*self.num_turns)):
             num_words = self.num_words if turns else self.num_first_words
             words = " ".join(random.choices(WORDS, k=random.randint(*num_words)))
-            turns.append(Turn(start_s, words, random.randint(*NUM_OUTPUT_TOKENS)))
-            start_s += random.uniform(*GAP_S)
+            turns.append(Turn(start_s, words, random.randint(*self.num_output_tokens)))
+            start_s += random.uniform(*self.gap_s)
         return turns
 
 
 CHATS = ChatLoad("chats", (5.0, 7.0, 8.5, 10.0, 12.0), (2, 6), (10, 60), (10, 60))
 LONG_CHATS = ChatLoad("long_chats", (0.8, 1.2, 1.8, 2.4), (2, 4), (450, 550), (20, 60))
 """Chats about a text of 900 to 1,200 tokens, which grow to at most 1,950 of the model's 2,048."""
+
+WHOLE_CHATS = ChatLoad("chats", (), (2, 6), (20, 200), (20, 100), (50, 400), (10.0, 40.0))
+WHOLE_LONG_CHATS = ChatLoad(
+    "long_chats", (), (2, 5), (2000, 4000), (20, 100), (50, 400), (10.0, 40.0)
+)
+"""Chats for models of any length, the long ones about a text of 4,000 to 8,000 tokens."""
 
 
 async def _run_chat(

@@ -16,7 +16,7 @@ from macroserve.workload.load import Load as Source
 from macroserve.workload.load import LoadLimits, plan
 from macroserve.workload.servegen import read_servegen
 from macroserve.workload.trace import read_trace
-from macroserve_lab.bench.peers.chats import CHATS, LONG_CHATS
+from macroserve_lab.bench.peers.chats import CHATS, LONG_CHATS, WHOLE_CHATS, WHOLE_LONG_CHATS
 from macroserve_lab.bench.peers.prefixes import shared_prefixes
 from macroserve_lab.bench.peers.rows import RowLoad
 from macroserve_lab.bench.peers.send import send
@@ -82,10 +82,11 @@ class RequestLoad:
         return await send(client, self.plan(rate, duration_s, seed), payloads)
 
 
-def loads(traces: Traces, is_rehearsed: bool = False) -> dict[str, Load]:
+def loads(traces: Traces, scale: float | None = None) -> dict[str, Load]:
     """Return every load by its name, synthesized without a trace, except ``servegen``, which needs
-    its clients. Rehearsed engines get the lengths of the sources, and no chats, which are of the
-    length of the tiny model.
+    its clients. Rehearsed engines get the lengths of the sources, and longer chats.
+
+    scale: factor on the times of engines that rehearse; None for those that do not.
 
     Raises ValueError for a bad trace, for a prefix trace without ``hash_ids``, and for clients that
     send nothing when the load begins.
@@ -97,13 +98,17 @@ def loads(traces: Traces, is_rehearsed: bool = False) -> dict[str, Load]:
         raise ValueError(f"{traces.prefixes} has no hash_ids, so that no prompts share a prefix")
     conv, code, prefixes = map(_poisson, (conv_rows, code_rows, prefix_rows))
 
-    def limits(scale: float) -> LoadLimits:
-        return WHOLE if is_rehearsed else _limits(scale)
+    def limits(length_scale: float) -> LoadLimits:
+        return WHOLE if scale else _limits(length_scale)
+
+    chats = (CHATS, LONG_CHATS)
+    if scale:
+        chats = (WHOLE_CHATS.stretched(scale), WHOLE_LONG_CHATS.stretched(scale))
 
     found: list[Load] = [
         RequestLoad("azure_conv", (6.0, 8.0, 9.5, 11.0, 13.0), conv, limits(SERVICE_SCALE)),
         RequestLoad("azure_code", (1.0, 2.0, 3.0, 4.0), code, limits(CODE_SCALE)),
-        *(() if is_rehearsed else (CHATS, LONG_CHATS)),
+        *chats,
         RequestLoad("prefixes", (4.0, 5.0, 6.0, 7.0, 8.5), prefixes, limits(PREFIX_SCALE)),
     ]
     if traces.servegen:
@@ -114,9 +119,9 @@ def loads(traces: Traces, is_rehearsed: bool = False) -> dict[str, Load]:
     return {load.name: load for load in found}
 
 
-def _limits(scale: float) -> LoadLimits:
+def _limits(length_scale: float) -> LoadLimits:
     return LoadLimits(
-        length_scale=scale,
+        length_scale=length_scale,
         max_prompt_tokens=MAX_PROMPT_TOKENS,
         max_output_tokens=MAX_OUTPUT_TOKENS,
     )

@@ -13,7 +13,13 @@ from tokenizers import Tokenizer
 from macroserve.bench.serve.client import LoadClient, Target
 from macroserve.local.tiny_model import ensure_tiny_model
 from macroserve.workload.arrivals import BLOCK_TOKENS, Arrival
-from macroserve_lab.bench.peers.chats import CHATS, LONG_CHATS, NUM_OUTPUT_TOKENS, ChatLoad
+from macroserve_lab.bench.peers.chats import (
+    CHATS,
+    LONG_CHATS,
+    WHOLE_CHATS,
+    WHOLE_LONG_CHATS,
+    ChatLoad,
+)
 from macroserve_lab.bench.peers.loads import (
     MAX_OUTPUT_TOKENS,
     MAX_PROMPT_TOKENS,
@@ -163,7 +169,24 @@ def test_synthesized_prefixes_are_shared_and_questions_are_not() -> None:
     assert counts[0] > 5 * counts[-1]
 
 
-@pytest.mark.parametrize("load", [CHATS, LONG_CHATS], ids=lambda load: load.name)
+def test_rehearsed_engines_get_longer_chats_at_stretched_times() -> None:
+    found = loads(SYNTHESIZED, scale=4.0)
+    for load in (WHOLE_CHATS, WHOLE_LONG_CHATS):
+        stretched = found[load.name]
+        assert isinstance(stretched, ChatLoad) and stretched.gap_s == (40.0, 160.0)
+        turns, again = (
+            [turn for chat in each.plan(rate, duration_s, 5) for turn in chat.turns]
+            for each, rate, duration_s in ((load, 2.0, 100.0), (stretched, 0.5, 400.0))
+        )
+        assert [turn[1:] for turn in turns] == [turn[1:] for turn in again]
+        assert [4 * turn.at_s for turn in turns] == pytest.approx([turn.at_s for turn in again])
+
+
+@pytest.mark.parametrize(
+    "load",
+    [CHATS, LONG_CHATS, WHOLE_CHATS, WHOLE_LONG_CHATS],
+    ids=["short", "long", "rehearsed", "long and rehearsed"],
+)
 def test_chats_come_at_the_rate_from_the_first_second_on(load: ChatLoad) -> None:
     chats = load.plan(rate=20.0, duration_s=100.0, seed=5)
     times = [turn.at_s for chat in chats for turn in chat.turns]
@@ -184,7 +207,7 @@ def test_long_chats_begin_with_a_long_prompt_and_fit_the_model() -> None:
         said = [*(message["content"] for message in chat.history), *(t.words for t in chat.turns)]
         num_tokens = [len(tokenizer.encode(text).ids) for text in said]
         # Tokenized again, answers of random weights have up to 1.4 times the tokens.
-        num_answer_tokens = 1.5 * NUM_OUTPUT_TOKENS[1] * len(chat.turns)
+        num_answer_tokens = 1.5 * LONG_CHATS.num_output_tokens[1] * len(chat.turns)
         firsts.append(num_tokens[0])
         lasts.append(round(sum(num_tokens) + num_answer_tokens))
     assert 850 < min(firsts) < max(firsts) < 1250
@@ -235,15 +258,13 @@ def aiohttp_free_port() -> int:
     return free_port()
 
 
-@pytest.fixture
-def quick_chats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("macroserve_lab.bench.peers.chats.GAP_S", (0.01, 0.02))
+QUICK_CHATS = replace(CHATS, gap_s=(0.01, 0.02))
 
 
-async def test_each_turn_repeats_the_chat_with_the_real_answers(talker, quick_chats) -> None:
+async def test_each_turn_repeats_the_chat_with_the_real_answers(talker) -> None:
     server, url = talker
     async with LoadClient(Target(url, 5.0)) as client:
-        records = await CHATS.run(client, "m", rate=100.0, duration_s=0.3, seed=1)
+        records = await QUICK_CHATS.run(client, "m", rate=100.0, duration_s=0.3, seed=1)
     assert len(records) == len(server.conversations)
     assert all(record.failure is None for record in records)
     assert [r.scheduled_s for r in records] == sorted(r.scheduled_s for r in records)
@@ -258,12 +279,12 @@ async def test_each_turn_repeats_the_chat_with_the_real_answers(talker, quick_ch
             assert server.conversations[number - 1] == messages[:-2]
 
 
-async def test_chat_goes_on_after_a_failed_turn(talker, quick_chats) -> None:
+async def test_chat_goes_on_after_a_failed_turn(talker) -> None:
     server, url = talker
     server.failing = True
     async with LoadClient(Target(url, 5.0)) as client:
-        records = await CHATS.run(client, "m", rate=100.0, duration_s=0.2, seed=1)
-    planned = CHATS.plan(100.0, 0.2, 1)
+        records = await QUICK_CHATS.run(client, "m", rate=100.0, duration_s=0.2, seed=1)
+    planned = QUICK_CHATS.plan(100.0, 0.2, 1)
     assert len(records) == sum(len(chat.turns) for chat in planned)
     assert all(record.failure is not None for record in records)
     # A failed request has the size of its prompt with answers of planned lengths.
