@@ -51,6 +51,21 @@ def test_device_of_the_manifest_yields_to_the_environment(monkeypatch: pytest.Mo
     assert rehearsal() == Rehearsal(device="L20-48GB")
 
 
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        ("", "macroserve-rehearsal"),
+        ("mine,yours", "mine,yours,macroserve-rehearsal"),
+        ("macroserve-rehearsal,mine", "macroserve-rehearsal,mine"),
+    ],
+)
+def test_other_plugins_are_loaded_beside_the_rehearsal(
+    plugins: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_PLUGINS", plugins)
+    assert Rehearsal(device="L20-48GB").environment()["VLLM_PLUGINS"] == expected
+
+
 def test_devices_that_a_manifest_may_name_are_those_of_the_simulator() -> None:
     assert PEAKS.keys() == DEVICES.keys()
 

@@ -51,8 +51,13 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"draft_acceptance is {self.draft_acceptance:g}, must be from 0 to 1")
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of a process whose engine rehearses."""
-        return {VARIABLE: msgspec.json.encode(self).decode(), "VLLM_PLUGINS": PLUGIN}
+        """Return the variables of a process whose engine rehearses, with the plugins of this
+        process."""
+        plugins = [*filter(None, os.environ.get("VLLM_PLUGINS", "").split(",")), PLUGIN]
+        return {
+            VARIABLE: msgspec.json.encode(self).decode(),
+            "VLLM_PLUGINS": ",".join(dict.fromkeys(plugins)),
+        }
 
 
 def rehearsal() -> Rehearsal | None:
