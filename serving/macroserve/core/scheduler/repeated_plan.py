@@ -45,7 +45,8 @@ class RepeatedPlan:
         or, with ``may_offload``, urgent ones may leave the queue.
         """
         config, running = inputs.config, inputs.running
-        leaves = inputs.waiting and (config.drop_late or may_offload)
+        refuses = config.drop_late or config.strategy.triage
+        leaves = inputs.waiting and (refuses or may_offload)
         changes = batch.preempted or batch.handed_back or config.num_drafts or leaves
         if changes or not plan.repeatable or len(plan.decodes) != len(running.decoding):
             return
