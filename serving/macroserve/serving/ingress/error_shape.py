@@ -112,7 +112,7 @@ def _first_error(message: Message) -> tuple[int, bytes] | None:
     if not (found := _ERROR_EVENT.fullmatch(message.get("body", b""))):
         return None
     content = _decoded(found["data"])
-    status = content["error"].get("code") if _is_openai(content) else None
+    status: Any = content["error"].get("code") if _is_openai(content) else None
     return (status, found["data"]) if status in _ERROR_STATUSES else None
 
 
