@@ -266,10 +266,23 @@ def test_status_keeps_the_repetition(steady):
     assert not decides(policy, executor)
 
 
-@pytest.mark.parametrize("fields", [{"drop_late": True}, {"num_drafts": 1}])
-def test_plan_that_depends_on_time_or_drafts_is_not_repeated(steady, make_request, fields):
+@pytest.mark.parametrize("fields", [{"drop_late": True}, {"max_late_wait_s": 2.0}])
+def test_late_request_is_refused_while_a_plan_takes_all_seats(steady, make_request, fields):
+    policy, executor = steady("unified", max_num_seqs=3, **fields)
+    executor.scheduler.let_offload(False)
+    slo = Slo(ttft_s=0.5, tpot_s=30.0)
+    executor.add(make_request("r8", executor.now, 40, 200, slo))
+    executor.step()
+    assert not decides(policy, executor)
+    executor.now += 3.0
+    executor.step()
+    assert executor.ended["r8"] == "drop"
+    assert sorted(executor.batches[-1].decodes) == ["r0", "r1", "r2"]
+
+
+def test_plan_with_drafts_is_not_repeated(steady, make_request):
     """A prompt waits that has no seat."""
-    policy, executor = steady(max_num_seqs=3, **fields)
+    policy, executor = steady(max_num_seqs=3, num_drafts=1)
     executor.add(make_request("r8", executor.now, 40, 200, PATIENT))
     executor.step()
     assert decides(policy, executor)

@@ -1,4 +1,4 @@
-"""What the simulator predicts for the points of rehearsed engines."""
+"""The simulator's predictions for the points of rehearsed engines."""
 
 from collections import defaultdict
 from collections.abc import Mapping

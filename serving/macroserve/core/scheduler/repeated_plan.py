@@ -41,13 +41,11 @@ class RepeatedPlan:
     ) -> None:
         """Keep the plan if it is repeatable.
 
-        None is while tokens are drafted, which change the room in a batch, or while late requests
-        or, with ``may_offload``, urgent ones may leave the queue.
+        None is while tokens are drafted, which change the room in a batch, or while urgent requests
+        may leave the queue (``may_offload``).
         """
-        config, running = inputs.config, inputs.running
-        refuses = config.drop_late or config.strategy.triage
-        leaves = inputs.waiting and (refuses or may_offload)
-        changes = batch.preempted or batch.handed_back or config.num_drafts or leaves
+        running, leaves = inputs.running, inputs.waiting and may_offload
+        changes = batch.preempted or batch.handed_back or inputs.config.num_drafts or leaves
         if changes or not plan.repeatable or len(plan.decodes) != len(running.decoding):
             return
         self._plan = plan

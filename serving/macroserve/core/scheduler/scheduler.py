@@ -163,11 +163,11 @@ class InstanceScheduler:
     def schedule(self, now: float) -> Batch:
         """Decide the next batch. An idle batch may also have preemptions and hand-backs."""
         decided_s, now = now, max(now, self.in_flight.ends_s)
+        handed_back = self._give_up(now)  # which ends the repetition, if any leaves
         if again := self._repeated.again(self.running, self.latency):
             self._costs.renew(self.waiting)
             self._planned = *again, decided_s, lambda _: again[1]
             return again[0]
-        handed_back = self._give_up(now)
         preempted = self._costs.wait_again(self.running.make_room(), self.waiting)
         self._costs.renew(self.waiting)
         decoding = self.running.decoding
