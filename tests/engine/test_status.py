@@ -4,11 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from macroserve.core.status import InstanceStatus, Phase
-from macroserve.engine.status import StatusReceiver, StatusSender, decode
+from macroserve.engine.status import MIN_INTERVAL_S, StatusReceiver, StatusSender, decode
 
 
 def ignored(_: object) -> None:
@@ -21,7 +20,7 @@ async def test_status_arrives_after_the_sockets_folder_is_removed(tmp_path: Path
     receiver = await StatusReceiver.listen(str(path), arrived.put_nowait, ignored)
     sender = StatusSender(str(path))
     path.unlink()
-    sender.send(InstanceStatus(seq=7))
+    sender.send(InstanceStatus(seq=7), has_news=False)
     async with asyncio.timeout(10):
         assert decode(await arrived.get()).seq == 7
     receiver.close()
@@ -30,14 +29,17 @@ async def test_status_arrives_after_the_sockets_folder_is_removed(tmp_path: Path
 WORKING = InstanceStatus(seq=0, phase=Phase.DECODE, num_running=1, num_decoding=1)
 
 
-async def sent(tmp_path: Path, *statuses: InstanceStatus) -> list[InstanceStatus]:
-    """Send statuses at one time, and return those that arrive before a last one that is urgent."""
+async def sent(tmp_path: Path, *statuses: InstanceStatus, news: int) -> list[InstanceStatus]:
+    """Send statuses at one time, and return those that arrive before a last one with news.
+
+    news: number of the only other one with news.
+    """
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
     path = tmp_path / "status"
     receiver = await StatusReceiver.listen(str(path), arrived.put_nowait, ignored)
     sender = StatusSender(str(path), clock=lambda: 0.0)
-    for status in (*statuses, InstanceStatus(seq=99, draining=True)):
-        sender.send(status)
+    for status in (*statuses, after(99)):
+        sender.send(status, has_news=status.seq in (news, 99))
     found: list[InstanceStatus] = []
     async with asyncio.timeout(10):
         while not found or found[-1].seq != 99:
@@ -51,24 +53,23 @@ def after(seq: int, **changes: Any) -> InstanceStatus:
 
 
 async def test_statuses_of_short_steps_wait_for_a_later_one(tmp_path: Path) -> None:
-    found = await sent(tmp_path, WORKING, *(after(seq, iterations=seq) for seq in range(1, 9)))
+    found = await sent(tmp_path, *map(after, range(9)), news=0)
     assert [status.seq for status in found] == [0]
 
 
-@pytest.mark.parametrize(
-    "urgent",
-    [
-        after(2, phase=Phase.PREFILL),
-        after(2, admitted=("r",)),
-        after(2, draining=True),
-        after(2, num_running=0, num_decoding=0),
-    ],
-)
-async def test_status_of_another_phase_or_admission_or_end_goes_out_at_once(
-    tmp_path: Path, urgent: InstanceStatus
-) -> None:
-    found = await sent(tmp_path, WORKING, after(1), urgent)
+async def test_status_with_news_goes_out_at_once(tmp_path: Path) -> None:
+    found = await sent(tmp_path, *map(after, range(4)), news=2)
     assert [status.seq for status in found] == [0, 2]
+
+
+async def test_status_is_due_when_the_interval_ends_within_the_time(tmp_path: Path) -> None:
+    receiver = await StatusReceiver.listen(str(tmp_path / "status"), ignored, ignored)
+    sender = StatusSender(str(tmp_path / "status"), clock=lambda: 0.0)
+    assert sender.is_due()
+    sender.send(WORKING, has_news=False)
+    assert not sender.is_due() and not sender.is_due(0.9 * MIN_INTERVAL_S)
+    assert sender.is_due(MIN_INTERVAL_S)
+    receiver.close()
 
 
 async def test_status_that_waited_arrives_without_another(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ async def test_status_that_waited_arrives_without_another(tmp_path: Path) -> Non
     receiver = await StatusReceiver.listen(str(path), arrived.put_nowait, ignored)
     sender = StatusSender(str(path))
     for seq in range(3):
-        sender.send(after(seq))
+        sender.send(after(seq), has_news=False)
     async with asyncio.timeout(10):
         seqs = [decode(await arrived.get()).seq]
         while seqs[-1] != 2:

@@ -238,7 +238,8 @@ class EmulatedEngine:
             self._push_status()
 
     def _push_status(self) -> None:
-        self._sender.send(self._policy.status(self._clock()))
+        has_news = self._policy.has_news
+        self._sender.send(self._policy.status(self._clock()), has_news=has_news)
 
 
 class _ProbeReader:

@@ -18,7 +18,7 @@ from macroserve.core.health import BEAT_S, EngineBeat
 from macroserve.core.status import InstanceStatus
 
 MIN_INTERVAL_S = 0.05
-"""Interval of statuses without urgent changes: short compared to latency targets, long compared to
+"""Interval of statuses without news: short compared to latency targets, long compared to
 the 50 us that a status takes in each of three processes."""
 
 _encoder = msgspec.json.Encoder()
@@ -40,8 +40,8 @@ def decode(data: bytes | str) -> InstanceStatus:
 class StatusSender:
     """The engine process's end of the socket.
 
-    A status without urgent changes is sent MIN_INTERVAL_S after the previous one, unless a newer
-    one replaces it meanwhile.
+    A status without news is sent MIN_INTERVAL_S after the previous one, unless a newer one replaces
+    it meanwhile.
 
     path: path of the receiver's socket, which may be removed afterwards; None without a receiver.
     """
@@ -57,20 +57,24 @@ class StatusSender:
         self._last: InstanceStatus | None = None
         """The latest status, sent or not."""
         self._next_s = 0.0
-        """Time of the next status without urgent changes."""
+        """Time of the next status without news."""
         # Between the engine's thread and the one that sends delayed statuses.
         self._lock = threading.Lock()
         self._waits = threading.Event()
         self._sends_late = False
 
-    def send(self, status: InstanceStatus) -> None:
+    def is_due(self, within_s: float = 0.0) -> bool:
+        """Return whether a status without news would be sent within that time."""
+        return self._has_receiver and self._clock() + within_s >= self._next_s
+
+    def send(self, status: InstanceStatus, *, has_news: bool) -> None:
         """Send a status at once or soon. If the buffer is full, the next status has its admitted
         ids."""
         if not self._has_receiver:
             return
         with self._lock:
-            last, self._last = self._last, status
-            if self._clock() >= self._next_s or last is None or _is_urgent(last, status):
+            self._last = status
+            if has_news or self._clock() >= self._next_s:
                 self._send_now(status)
             elif not self._waits.is_set():
                 self._waits.set()
@@ -106,14 +110,6 @@ class StatusSender:
             except OSError:  # full, or the receiver has ended
                 return False
         return True
-
-
-def _is_urgent(last: InstanceStatus, status: InstanceStatus) -> bool:
-    """Return whether a status has new admissions, another phase, or starts or ends idling."""
-    if status.admitted or status.phase != last.phase or status.draining != last.draining:
-        return True
-    is_idle = not (status.num_running + status.num_waiting)
-    return is_idle or not (last.num_running + last.num_waiting)
 
 
 class Heart:

@@ -81,3 +81,27 @@ def test_status_tells_the_longest_of_many_targets(make_scheduler, make_request):
         scheduler.add_request(make_request(f"r{index}", prompt=9, slo=slo), 0.0)
     targets_s = [ttft_s for ttft_s, _ in scheduler.status(0.0).yielding]
     assert targets_s == [1.0 + index for index in range(MAX_TARGETS + 3, 3, -1)]
+
+
+def test_scheduler_has_news_by_admissions_phases_drains_and_the_start_and_end_of_work(
+    make_scheduler, make_executor, make_request
+):
+    scheduler = make_scheduler("ecoserve")
+    executor = make_executor(scheduler, {"a": 6})
+
+    def had_news():
+        found = scheduler.has_news
+        scheduler.status(executor.now)
+        return found
+
+    assert had_news()
+    executor.add(make_request("a", prompt=40, new=6))
+    news = [had_news()]
+    while executor.alive:
+        executor.step()
+        news.append(had_news())
+        if len(news) == 4:
+            scheduler.drain()
+            news.append(had_news())
+    # admission, prefill, the first decode, another, a drain, two more decodes, the end
+    assert news == [True, True, True, False, True, False, False, True]

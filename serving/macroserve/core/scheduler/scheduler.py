@@ -45,7 +45,7 @@ from macroserve.core.scheduler.running import Running
 from macroserve.core.scheduler.sequence import Sequence, State
 from macroserve.core.scheduler.snapshot import PhaseRecord, Tally, snapshot
 from macroserve.core.scheduler.waiting import WaitingQueue
-from macroserve.core.status import InstanceStatus, Pool
+from macroserve.core.status import InstanceStatus, Phase, Pool
 
 
 class Refusal(StrEnum):
@@ -87,6 +87,8 @@ class InstanceScheduler:
         self.averages = Averages()
         self._costs = PromptCosts(latency, config.max_batch_tokens, self.averages, cache)
         self._phase = PhaseRecord()
+        self._reported: tuple[Phase, bool, bool] | None = None
+        """What the last status said of ``_news``."""
         self._prefilled_s = 0.0
         self._planned: tuple[Batch, Work, float, Callable[[int], Work]] | None = None
         self.in_flight = InFlight()
@@ -164,12 +166,12 @@ class InstanceScheduler:
         """Decide the next batch. An idle batch may also have preemptions and hand-backs."""
         decided_s, now = now, max(now, self.in_flight.ends_s)
         handed_back = self._give_up(now)  # which ends the repetition, if any leaves
-        if again := self._repeated.again(self.running, self.latency):
+        if len(self.running) < self.config.max_num_seqs:
             self._costs.renew(self.waiting)
+        if again := self._repeated.again(self.running, self.latency):
             self._planned = *again, decided_s, lambda _: again[1]
             return again[0]
         preempted = self._costs.wait_again(self.running.make_room(), self.waiting)
-        self._costs.renew(self.waiting)
         decoding = self.running.decoding
         turn = turn_of(decoding, self.latency, now, may_rest=self.config.strategy.rests)
         inputs = IterationInputs(
@@ -249,8 +251,19 @@ class InstanceScheduler:
         self._progress(batch, result, now)
         self._finish(result.finished, now)
 
+    @property
+    def has_news(self) -> bool:
+        """Return whether the cell should know at once what has happened since the last status: an
+        admission, another phase, or the start or end of work or of a drain."""
+        return bool(self._tally.admitted) or not self.sequences or self._reported != self._news
+
+    @property
+    def _news(self) -> tuple[Phase, bool, bool]:
+        return self._phase.current, self._draining, not self.sequences
+
     def status(self, now: float) -> InstanceStatus:
         """Return a report for the cell scheduler, with the ids admitted since the last one."""
+        self._reported = self._news
         return snapshot(
             now,
             self.config,

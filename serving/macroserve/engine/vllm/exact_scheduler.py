@@ -5,6 +5,7 @@ choice. Block allocation, loads from host memory, sampling, grammars and outputs
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -16,9 +17,6 @@ from macroserve.core.batch import Batch
 
 class ExactScheduler(AsyncScheduler):
     """A scheduler of vLLM that executes a given batch."""
-
-    _pieces: Mapping[str, int] = {}
-    """Tokens of each begun prefill that the batch does not complete."""
 
     def num_tokens_of(self, batch: Batch) -> int:
         """Return the number of tokens in the batch, drafted ones included."""
@@ -63,12 +61,12 @@ class ExactScheduler(AsyncScheduler):
 
         vLLM schedules running requests in order, then waiting ones, each up to the remaining
         budget: decodes, then begun prefills, then new ones. Incomplete begun prefills are limited
-        by ``_pieces``; only the last new one may be incomplete, so the budget determines it.
+        one by one; only the last new one may be incomplete, so the budget determines it.
         """
         requests = self.requests
         prefills = [requests[p.request_id] for p in batch.prefills]
         begun = [r for r in prefills if r.status == RequestStatus.RUNNING]
-        self._pieces = {
+        pieces = {
             p.request_id: p.num_tokens
             for p, request in zip(batch.prefills, prefills, strict=True)
             if request.status == RequestStatus.RUNNING
@@ -95,9 +93,13 @@ class ExactScheduler(AsyncScheduler):
         self.waiting = FCFSRequestQueue(r for r in beginning if r not in loaded)
         self.max_num_scheduled_tokens = num_tokens
         self.max_num_active_reqs = max(0, max_active - len(held_running))
+        if pieces:
+            # Only then, as vLLM calls it for each request.
+            self._reserve_prefill_lookahead = partial(self._piece_of, pieces)
         try:
             return super().schedule(throttle_prefills)
         finally:
+            vars(self).pop("_reserve_prefill_lookahead", None)
             self.max_num_scheduled_tokens, self.max_num_active_reqs = budget, max_active
             self.running = held_running + self.running
             # Requests that vLLM did not begin, has preempted, or first loads blocks for.
@@ -105,11 +107,16 @@ class ExactScheduler(AsyncScheduler):
             held_loading.prepend_requests(self.kv_holding_waiting)
             self.waiting, self.kv_holding_waiting = held_waiting, held_loading
 
-    def _reserve_prefill_lookahead(
-        self, request: Request, num_computed_tokens: int, num_new_tokens: int
+    def _piece_of(
+        self,
+        pieces: Mapping[str, int],
+        request: Request,
+        num_computed_tokens: int,
+        num_new_tokens: int,
     ) -> int:
-        """Return the tokens that vLLM may schedule for a request; vLLM applies this bound last."""
-        if self._pieces:
-            piece = self._pieces.get(request.request_id, num_new_tokens)
-            num_new_tokens = min(num_new_tokens, piece)
-        return super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
+        """Return the tokens that vLLM may schedule for a request; vLLM applies this bound last.
+
+        pieces: tokens of each begun prefill that the batch does not complete, by request id.
+        """
+        piece = min(num_new_tokens, pieces.get(request.request_id, num_new_tokens))
+        return super()._reserve_prefill_lookahead(request, num_computed_tokens, piece)

@@ -217,6 +217,7 @@ class MacroserveScheduler(ExactScheduler):
         self._batches.promise(batch, taken)
         tokens = {**dict.fromkeys(batch.decodes, taken.decoded), **taken.emitted}
         self._steps.append(_Step(output, tokens, batch.predicted_s, is_first))
+        self._push_status(now, batch.predicted_s)
         return output
 
     def _begin(self, batch: Batch, num_tokens: int) -> bool:
@@ -335,8 +336,11 @@ class MacroserveScheduler(ExactScheduler):
         self._push_status(time.monotonic())
         return result
 
-    def _push_status(self, now: float) -> None:
-        self._sender.send(self.policy.status(now))
+    def _push_status(self, now: float, step_s: float = 0.0) -> None:
+        """Send a status if it has news, or if one is due before the step ends that begins."""
+        has_news = self.policy.has_news
+        if has_news or self._sender.is_due(step_s):
+            self._sender.send(self.policy.status(now), has_news=has_news)
 
 
 def _difference(promised: Mapping[str, int], emitted: Mapping[str, int]) -> dict[str, int]:
