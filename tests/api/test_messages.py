@@ -22,7 +22,6 @@ from macroserve.api.messages import (
 from macroserve.core.batch import HandBackReason
 from macroserve.core.request import Slo
 from macroserve.core.status import InstanceStatus, Phase, Pool
-from macroserve.engine.tag import RequestTag
 
 BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text())
 """Recorded messages, one of each kind, with the JSON schema of their decoders: see
@@ -33,7 +32,7 @@ BEFORE = json.loads(Path(__file__).with_name("messages_before.json").read_text()
 def test_route_query_after_the_wire_keeps_its_targets(slo: Slo) -> None:
     query = route_query(age_s=0.25, slo=slo, num_streamed_tokens=3, exclude=("a",))
     assert decode_to_cell(encode(query)) == query
-    request = query.to_request("r", 100, 10, now=5.0)
+    request = query.info.to_request("r", 100, 10, now=5.0)
     assert (request.slo, request.arrival_s, request.num_streamed_tokens) == (slo, 4.75, 3)
 
 
@@ -79,10 +78,14 @@ def test_message_with_unknown_fields_ignores_them_anywhere(kind: str) -> None:
     assert msgspec.convert(later, KINDS[kind]) == known
 
 
-def test_request_tag_with_unknown_fields_ignores_them() -> None:
-    tag = RequestTag(route_id="r", age_s=0.5, slo=Slo(1.0, 0.1))
-    args = _with_more_fields(msgspec.to_builtins(tag.to_args()))
-    assert RequestTag.from_args(args, "other", Slo(9.0, 9.0)) == tag
+def test_request_of_an_info_has_its_ids_class_and_age() -> None:
+    info = messages.RequestInfo(
+        route_id="route", age_s=0.25, slo=Slo(1.0, 0.1), num_streamed_tokens=3, slo_class="batch"
+    )
+    request = info.to_request("r", 100, 10, now=5.0, adapter="sql")
+    assert (request.request_id, request.route_id, request.adapter) == ("r", "route", "sql")
+    assert (request.slo, request.slo_class) == (info.slo, "batch")
+    assert (request.arrival_s, request.num_streamed_tokens, request.probe) == (4.75, 3, False)
 
 
 @pytest.mark.parametrize("decode", [decode_to_cell, decode_to_ingress])

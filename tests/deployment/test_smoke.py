@@ -79,7 +79,8 @@ def test_killed_instance_and_split_cell_change_no_token(up: Up) -> None:
 
     streams = Streams(up, 6, 200)
     up.wait_for(lambda: streams.have_begun)
-    engine = max(up.processes("EngineCore"), key=lambda each: each.cpu_times().user)
+    title = "macroserve.serving.instance.token_process"
+    engine = max(up.processes(title), key=lambda each: each.cpu_times().user)
     os.kill(engine.pid, signal.SIGKILL)
     assert streams.wait() == expected
     assert up.metrics()["macroserve_reroutes_total"] > 0

@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 from cluster import ClusterError, binaries, ports
 from support.slo_classes import default_class
+from support.token_requests import token_request
 from world.monitoring import Monitoring, Target, pod_targets
 
 from macroserve.core.request import Slo
-from macroserve.engine.tokens import TokenRequest
 from macroserve.operator.alert_server import AlertServer
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.plan.firing_alerts import FiringAlerts
@@ -45,9 +45,9 @@ class Ingress:
         await runner.cleanup()
 
     async def _serve(self):
-        request = TokenRequest("r", (1, 2, 3), 2, {}, {}, True)
+        request = token_request("r", slo=DEFAULT.slo)
         while True:
-            with self.metrics.request(0.0, request, DEFAULT) as record:
+            with self.metrics.request(0.0, request) as record:
                 record.tokens(1, 0.5 if self.attains else 5.0)
             await asyncio.sleep(0.2)
 

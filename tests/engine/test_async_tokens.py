@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.request import Slo
 from macroserve.core.scheduler import iteration
 from macroserve.core.scheduler.batching import unified
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -69,8 +69,7 @@ def workload() -> list[tuple[list[int], int]]:
 def add_with_targets(engine: InstanceEngine, *slos: Slo) -> None:
     """Add the workload, whose requests have these targets in turn."""
     for index, (work, slo) in enumerate(zip(workload(), cycle(slos), strict=False)):
-        tag = RequestTag(route_id=str(index), age_s=0.0, slo=slo)
-        engine.add(str(index), *work, extra_args=tag.to_args())
+        engine.introduce(RequestInfo(route_id=str(index), age_s=0.0, slo=slo), *work)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from support.iterated import QueueReader
+from support.token_requests import token_request
 
 from macroserve.core.batch import BatchKind, BatchResult
 from macroserve.core.latency import LatencyModel
@@ -15,11 +16,7 @@ from macroserve.core.scheduler.sequence import State
 from macroserve.core.status import Pool
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.emulated import EMULATED_DEVICE, EMULATED_MODEL, EmulatedEngine
-from macroserve.engine.emulated_executor import (
-    EmulatedExecutor,
-    GenerateBody,
-    SamplingFields,
-)
+from macroserve.engine.emulated_executor import EmulatedExecutor
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.settings import EngineSettings
 
@@ -58,9 +55,8 @@ class World:
         self.now += seconds
 
     def add(self, name: str, prompt: list[int], num_tokens: int = 5, **fields: str) -> QueueReader:
-        sampling = SamplingFields(max_tokens=num_tokens)
         reader = QueueReader()
-        self.executor.add(GenerateBody(prompt, name, sampling, **fields), reader)
+        self.executor.add(token_request(name, prompt, num_tokens, **fields), reader)
         request = Request(name, self.now, len(prompt), num_tokens, SLO)
         assert self.policy.add_request(request, self.now) is None
         return reader
@@ -149,7 +145,7 @@ def test_requests_with_common_beginnings_end_with_little_memory(
     assert (cache.record.free, cache.record.allocated) == (num_blocks, 0)
 
 
-@pytest.mark.parametrize("fields", [{"cache_salt": "of another tenant"}, {"model": "adapter"}])
+@pytest.mark.parametrize("fields", [{"cache_salt": "of another tenant"}, {"adapter": "sql"}])
 def test_prompt_of_another_tenant_or_adapter_finds_nothing(
     world: World, fields: dict[str, str]
 ) -> None:

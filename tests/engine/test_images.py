@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace as replaced
 from openai import AsyncOpenAI, BadRequestError
 
-from macroserve.api.messages import RouteQuery
+from macroserve.api.messages import RequestInfo
 from macroserve.core.request import Slo
 from macroserve.core.scheduler.candidates import Candidates
 from macroserve.core.status import Pool
@@ -23,8 +24,6 @@ from macroserve.engine.token_frames import (
     decode_call,
     encode,
     frames,
-    pack,
-    unpack,
 )
 from macroserve.engine.tokens import Choice, Put, TokenRequest
 from macroserve.engine.vllm.environment import prepare_environment
@@ -41,13 +40,12 @@ from support.offline_engine import (  # noqa: E402
 from support.pictures import image, picture, text, user  # noqa: E402
 from vllm.outputs import RequestOutput  # noqa: E402
 
-from macroserve.engine.vllm import prompt_logprobs  # noqa: E402
+from macroserve.engine.vllm import logprobs as vllm_logprobs  # noqa: E402
 from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config, stock_args  # noqa: E402
-from macroserve.serving.ingress.request_body import request_body  # noqa: E402
 from macroserve_lab.bench.offline_engine import forced_async  # noqa: E402
 
 pytestmark = pytest.mark.integration
@@ -188,13 +186,16 @@ class Instance:
 
     Attributes:
         lost_after: tokens after which an engine is lost.
-        bodies: requests as the engine got them.
+        requests: requests as the engine got them.
     """
 
     def __init__(self, engine: VllmEngine) -> None:
         self._engine = engine
         self.lost_after = 1000
-        self.bodies: list[dict[str, Any]] = []
+        self.requests: list[TokenRequest] = []
+
+    def info(self, request_id: str) -> RequestInfo:
+        return RequestInfo(route_id=request_id, age_s=0.0, slo=Slo(600.0, 60.0))
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
         emitted: list[int] = []
@@ -203,21 +204,12 @@ class Instance:
 
     async def _attempt(self, request: TokenRequest, emitted: list[int], put: Put) -> bool:
         """Return whether the request has ended."""
-        query = RouteQuery(
-            route_id=f"{request.request_id}-{len(self.bodies)}",
-            age_s=0.0,
-            slo=Slo(600.0, 60.0),
-            num_prompt_tokens=len(request.token_ids) + len(emitted),
-            max_new_tokens=request.max_new_tokens - len(emitted),
-            predicted_new_tokens=1,
-            num_streamed_tokens=len(emitted),
-        )
-        body = request_body(request, query, emitted)
-        packed = pack(body.pop("token_ids"))
-        call = decode_call(encode(Call("connection", 0, packed, body)))
-        self.bodies.append({**call.request, "token_ids": unpack(call.token_ids)})
+        route_id = f"{request.request_id}-{len(self.requests)}"
+        info = replaced(request.info, route_id=route_id, num_streamed_tokens=len(emitted))
+        call = decode_call(encode(Call("connection", 0, request.attempt(info, emitted))))
+        self.requests.append(call.request)
         reader, num_here = QueueReader(), 0
-        leave = await self._engine.submit(self.bodies[-1], reader)
+        leave = await self._engine.submit(call.request, reader)
         while num_here < self.lost_after:
             choice = over_frames(await reader.next())
             put(choice)
@@ -225,7 +217,7 @@ class Instance:
             num_here += len(choice.token_ids or [])
             if choice.finish_reason is not None:
                 return True
-        await leave()
+        leave(None)
         return False
 
 
@@ -276,7 +268,7 @@ async def ingress(settings: EngineSettings, stock: list[RequestOutput]) -> Async
 
 @pytest.fixture(params=[1000, 5], ids=["", "lost"])
 def losing(request: pytest.FixtureRequest, ingress: Ingress) -> Iterator[Ingress]:
-    ingress.instance.bodies.clear()
+    ingress.instance.requests.clear()
     ingress.instance.lost_after = request.param
     yield ingress
     ingress.instance.lost_after = 1000
@@ -322,7 +314,7 @@ async def test_logprobs_of_a_prompt_equal_stock_vllm_and_come_once(
     losing: Ingress, stock: list[RequestOutput]
 ) -> None:
     for question, output in zip(QUESTIONS[:3], stock, strict=False):
-        losing.instance.bodies.clear()
+        losing.instance.requests.clear()
         answer = await losing.ask(question, prompt_logprobs=NUM_LOGPROBS)
         assert answer.choices[0].message.content == output.outputs[0].text
         assert output.prompt_logprobs is not None
@@ -331,7 +323,7 @@ async def test_logprobs_of_a_prompt_equal_stock_vllm_and_come_once(
             for row in output.prompt_logprobs
         ]
         assert listed(answer.prompt_logprobs) == listed(wanted)
-        asked = [body["sampling_params"]["prompt_logprobs"] for body in losing.instance.bodies]
+        asked = [each.sampling.get("prompt_logprobs") for each in losing.instance.requests]
         assert asked == [NUM_LOGPROBS, *[None] * (len(asked) - 1)]
 
 
@@ -341,10 +333,16 @@ async def test_logprobs_of_tokens_equal_stock_vllm_and_come_once(
 ) -> None:
     for question, output in zip(QUESTIONS[:3], stock, strict=False):
         answer = await losing.ask(question, logprobs=True, top_logprobs=NUM_LOGPROBS)
-        found = [round(token.logprob, 3) for token in answer.choices[0].logprobs.content]
+        content = answer.choices[0].logprobs.content
         (choice,) = output.outputs
-        wanted = zip(choice.token_ids, choice.logprobs, strict=True)
-        assert found == [round(row[token_id].logprob, 3) for token_id, row in wanted]
+        wanted = [*zip(choice.token_ids, choice.logprobs, strict=True)]
+        assert [round(token.logprob, 3) for token in content] == [
+            round(row[token_id].logprob, 3) for token_id, row in wanted
+        ]
+        likeliest = [[round(top.logprob, 3) for top in token.top_logprobs] for token in content]
+        assert likeliest == [
+            [round(top.logprob, 3) for top in row.values()][:NUM_LOGPROBS] for _, row in wanted
+        ]
 
 
 @in_one_loop
@@ -363,7 +361,7 @@ async def test_echoed_prompt_has_logprobs(ingress: Ingress) -> None:
 async def test_too_many_logprobs_of_a_prompt_are_refused(
     ingress: Ingress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_logprobs, "MAX_LOGPROBS", 12)
+    monkeypatch.setattr(vllm_logprobs, "MAX_PROMPT_LOGPROBS", 12)
     body = {"model": "eyes", "prompt": [20, 30, 40, 50], "max_tokens": 1}
     await ingress.client.completions.create(**body, extra_body={"prompt_logprobs": 2})
     with pytest.raises(BadRequestError, match="of a prompt of 4 tokens would be 16; at most 12"):

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from support.iterated import QueueReader
 from support.processes import descendants
+from support.token_requests import token_request
 
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
@@ -14,9 +16,6 @@ from macroserve.engine.vllm import ENGINE_NICENESS
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
-
-from vllm.inputs import TokensPrompt  # noqa: E402
-from vllm.sampling_params import SamplingParams  # noqa: E402
 
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
 
@@ -30,33 +29,20 @@ def test_pipeline_of_which_a_process_dies_ends_whole(settings: EngineSettings) -
         engine = VllmEngine(replace(settings, pipeline_parallel=2), Pool.LP)
         try:
             await engine.start()
-            core, workers = processes()
+            workers = [descendants(os.getpid(), f"VLLM::Worker_PP{stage}")[0] for stage in range(2)]
             niceness = min(psutil.Process().nice() + ENGINE_NICENESS, 19)
             assert [worker.nice() for worker in workers] == [niceness] * 2
-            answer = asyncio.create_task(generate(engine))
-            await asyncio.sleep(1.0)
+            await engine.submit(token_request(max_new_tokens=1000), reader := QueueReader())
+            await reader.next()
             workers[1].kill()
             async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(Exception, match="EngineCore"):
-                    await answer
-            _, alive = psutil.wait_procs([core, *workers], timeout=PATIENCE_S)
+                with pytest.raises(RuntimeError, match="the engine has failed"):
+                    await reader.rest()
+            _, alive = psutil.wait_procs(workers, timeout=PATIENCE_S)
             assert not alive
             assert engine.fault is not None
             return engine.fault
         finally:
             await engine.stop()
 
-    assert asyncio.run(run()).startswith("its engine")
-
-
-def processes() -> tuple[psutil.Process, list[psutil.Process]]:
-    """Return the engine's process, and those of its stages in order."""
-    (core,) = descendants(os.getpid(), "VLLM::EngineCore")
-    first, second = (descendants(core.pid, f"VLLM::Worker_PP{stage}")[0] for stage in range(2))
-    return core, [first, second]
-
-
-async def generate(engine: VllmEngine) -> None:
-    params = SamplingParams(max_tokens=1000, ignore_eos=True, detokenize=False)
-    async for _ in engine.llm.generate(TokensPrompt(prompt_token_ids=[7] * 8), params, "long"):
-        pass
+    assert asyncio.run(run()) == "its engine has failed"

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from support.slo_classes import BATCH, INTERACTIVE
 
+from macroserve.api.messages import RequestInfo
+from macroserve.core.request import DEFAULT_CLASS
 from macroserve.core.slo_class import SloClass
 from macroserve.core.status import Ended
 from macroserve.core.strategy import Ordering
 from macroserve.core.tuning import Tuning
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -43,8 +44,8 @@ def engine(small_settings: EngineSettings):
 
 
 def add(engine: InstanceEngine, name: str, targets: SloClass, num_tokens: int) -> None:
-    tag = RequestTag(route_id=name, age_s=0.0, slo=targets.slo, slo_class=targets.name)
-    engine.add(name, [3 + len(name)] * num_tokens, 1, extra_args=tag.to_args())
+    info = RequestInfo(route_id=name, age_s=0.0, slo=targets.slo, slo_class=targets.name)
+    engine.introduce(info, [3 + len(name)] * num_tokens, 1)
 
 
 @pytest.fixture
@@ -74,6 +75,17 @@ def test_requests_of_two_classes_are_prefilled_in_order(
     engine.outputs.clear()
     engine.finish()
     assert [*engine.outputs] == expected
+
+
+def test_request_without_an_introduction_has_the_instance_targets(engine: InstanceEngine) -> None:
+    engine.decide_by("ascendra")
+    engine.add("unknown", [3, 4, 5], 1)
+    (seq,) = engine.policy.sequences.values()
+    assert (seq.request.slo, seq.request.slo_class) == (engine.policy.config.slo, DEFAULT_CLASS)
+    add(engine, "known", BATCH, 3)
+    *_, known = engine.policy.sequences.values()
+    assert (known.request.slo, known.request.slo_class) == (BATCH.slo, BATCH.name)
+    engine.finish()
 
 
 def test_status_counts_what_ended_by_class(engine: InstanceEngine) -> None:

@@ -6,30 +6,25 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.token_requests import token_request
 
 from macroserve.engine import token_frames
-from macroserve.engine.token_frames import FrameParser, Item, frames, pack, unpack
-from macroserve.engine.tokens import (
-    Choice,
-    Logprobs,
-    PromptLogprobs,
-    TokenLogprob,
-    TopLogprob,
-)
+from macroserve.engine.token_frames import Call, FrameParser, Item, decode_call, encode, frames
+from macroserve.engine.tokens import Choice, Logprobs, pack, unpack
 
-LOGPROBS = Logprobs((TokenLogprob(5, -0.5, 1, (TopLogprob(5, -0.5, 1), TopLogprob(6, -2.0))),))
-PROMPT_LOGPROBS = PromptLogprobs(b"\x05\x00\x00\x00", b"\x00\x00\x00\xbf", b"\x01\x00\x00\x00")
+LOGPROBS = Logprobs(b"\x05\x00\x00\x00", b"\x00\x00\x00\xbf", b"\x01\x00\x00\x00")
 ITEMS = [
     Item(0, [1, 2], num_cached=32),
     Item(7, [], "abort", "macroserve:offload"),
     Item(8, [5], "stop", 5, LOGPROBS),
     Item(9, error="the engine failed"),
-    Item(10, [6], prompt_logprobs=PROMPT_LOGPROBS),
+    Item(10, [6], prompt_logprobs=LOGPROBS),
 ]
 
 
 def test_choice_of_an_item_has_all_that_it_tells() -> None:
-    assert ITEMS[4].choice == Choice([6], prompt_logprobs=PROMPT_LOGPROBS)
+    assert ITEMS[4].choice == Choice([6], prompt_logprobs=LOGPROBS)
     assert [item.choice for item in ITEMS[:3]] == [
         Choice([1, 2], num_cached=32),
         Choice([], "abort", "macroserve:offload"),
@@ -75,6 +70,24 @@ def test_items_that_are_too_much_for_a_frame_become_several(
 def test_frame_parser_with_anything_else_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         list(FrameParser().feed(data + b"\x00" * 4))
+
+
+def test_call_after_the_wire_is_unchanged() -> None:
+    request = token_request(
+        "r", range(300), 9, adapter="sql", cache_salt="s", features=b"x", reasoning_ended=True
+    )
+    call = Call("connection", 7, request)
+    assert decode_call(encode(call)) == call
+
+
+def test_attempt_after_tokens_has_them_in_its_prompt_and_no_logprobs_of_it() -> None:
+    sampling = {"min_tokens": 5, "prompt_logprobs": 1, "skip_reading_prefix_cache": True, "seed": 7}
+    request = token_request("r", [1, 2], 9, sampling=sampling)
+    info = replace(request.info, route_id="second", num_streamed_tokens=3)
+    assert request.attempt(info, []) == replace(request, info=info)
+    attempt = request.attempt(info, [3, 4, 5])
+    assert (attempt.info, unpack(attempt.token_ids)) == (info, [1, 2, 3, 4, 5])
+    assert (attempt.max_new_tokens, attempt.sampling) == (6, {"min_tokens": 2, "seed": 7})
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1))

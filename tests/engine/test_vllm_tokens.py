@@ -1,4 +1,4 @@
-"""Greedy tokens of an engine process equal stock vLLM's, and its statuses add up."""
+"""Greedy tokens of an instance's engine equal stock vLLM's, and its statuses add up."""
 
 import asyncio
 import os
@@ -8,13 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.iterated import QueueReader
+from support.token_requests import token_request
 
 from macroserve.core.health import BEAT_S, EngineBeat
 from macroserve.core.request import Slo
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import StatusReceiver, decode
-from macroserve.engine.tag import RequestTag
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -51,12 +52,18 @@ def workload() -> list[Work]:
     ]
 
 
-async def generate(llm: AsyncLLM, request_id: str, work: Work, args: dict | None) -> list[int]:
+async def stock_answer(llm: AsyncLLM, request_id: str, work: Work) -> list[int]:
     await asyncio.sleep(work.delay_s)
-    params = greedy(work.num_tokens, extra_args=args)
     prompt = TokensPrompt(prompt_token_ids=work.prompt)
-    outputs = [output async for output in llm.generate(prompt, params, request_id)]
+    outputs = [o async for o in llm.generate(prompt, greedy(work.num_tokens), request_id)]
     return list(outputs[-1].outputs[0].token_ids)
+
+
+async def answer(engine: VllmEngine, route_id: str, work: Work, slo: Slo) -> list[int]:
+    await asyncio.sleep(work.delay_s)
+    request = token_request(route_id, work.prompt, work.num_tokens, slo=slo)
+    await engine.submit(request, reader := QueueReader())
+    return [token for choice in await reader.rest() for token in choice.token_ids or []]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +85,7 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
         llm = AsyncLLM.from_engine_args(args)
         try:
             return await asyncio.gather(
-                *(generate(llm, str(i), work, None) for i, work in enumerate(workload()))
+                *(stock_answer(llm, str(i), work) for i, work in enumerate(workload()))
             )
         finally:
             llm.shutdown()
@@ -86,7 +93,7 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
     return asyncio.run(run())
 
 
-# With engines in this process, test_async_tokens has every strategy.
+# With engines that are stepped in this process, test_async_tokens has every strategy.
 @pytest.mark.parametrize(
     ("name", "pool"),
     [
@@ -96,7 +103,7 @@ def stock_tokens(settings: EngineSettings) -> list[list[int]]:
         ("ascendra", Pool.HP),
     ],
 )
-def test_tokens_of_an_engine_process_equal_stock_vllm(
+def test_tokens_of_an_instances_engine_equal_stock_vllm(
     name: str,
     pool: Pool,
     settings: EngineSettings,
@@ -107,7 +114,7 @@ def test_tokens_of_an_engine_process_equal_stock_vllm(
     beats: list[EngineBeat] = []
     # Loose targets: nothing is offloaded, everything is generated here.
     slo = Slo(60.0, 0.2)
-    tags = [RequestTag(route_id=f"route-{i}", age_s=0.0, slo=slo) for i in range(NUM_REQUESTS)]
+    route_ids = [f"route-{i}" for i in range(NUM_REQUESTS)]
 
     async def run() -> list[list[int]]:
         engine = VllmEngine(replace(settings, strategy=name), pool)
@@ -119,8 +126,8 @@ def test_tokens_of_an_engine_process_equal_stock_vllm(
             await engine.start(path)
             tokens = await asyncio.gather(
                 *(
-                    generate(engine.llm, str(i), work, tags[i].to_args())
-                    for i, work in enumerate(workload())
+                    answer(engine, route_id, work, slo)
+                    for route_id, work in zip(route_ids, workload(), strict=True)
                 )
             )
             await asyncio.sleep(2 * BEAT_S)
@@ -130,9 +137,9 @@ def test_tokens_of_an_engine_process_equal_stock_vllm(
             await engine.stop()
 
     assert asyncio.run(run()) == stock_tokens
-    assert {t.route_id for t in tags} <= {i for s in statuses for i in s.admitted}
+    assert {*route_ids} <= {i for s in statuses for i in s.admitted}
     assert beats[-1].num_unfinished == 0 and beats[-1].step_s == 0
-    assert beats[-1].pid != os.getpid() and beats[-1].progress > 2 * NUM_REQUESTS
+    assert beats[-1].pid == os.getpid() and beats[-1].progress > 2 * NUM_REQUESTS
     last = statuses[-1]
     assert (last.num_running, last.num_waiting) == (0, 0)
     assert last.free_blocks == last.num_blocks
@@ -161,7 +168,7 @@ def test_engine_with_one_seat_serves_all_requests_in_turn(
             async with asyncio.timeout(60):
                 return await asyncio.gather(
                     *(
-                        generate(engine.llm, str(i), replace(work, delay_s=0.0), None)
+                        answer(engine, str(i), replace(work, delay_s=0.0), settings.slo)
                         for i, work in enumerate(workload()[:5])
                     )
                 )

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from support.iterated import QueueReader
+from support.token_requests import token_request
 
 from macroserve.core.batch import BatchKind, HandBackReason
 from macroserve.core.request import Request, Slo
@@ -13,11 +14,7 @@ from macroserve.core.routing.policies import least_load_route
 from macroserve.core.scheduler.estimators import LengthPredictor
 from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.strategies import STRATEGIES
-from macroserve.engine.emulated_executor import (
-    EmulatedExecutor,
-    GenerateBody,
-    SamplingFields,
-)
+from macroserve.engine.emulated_executor import EmulatedExecutor
 from macroserve.sim import instance
 from macroserve.sim.instance import InstanceSpec, SimulatedInstance
 from macroserve.sim.result_collector import ResultCollector
@@ -62,8 +59,8 @@ async def emulated_batches(config, latency, arrivals):
         index, arrival = to_come.popleft()
         request_id, num_prompt = f"request-{index}", arrival.num_prompt_tokens
         longest = config.max_model_len - num_prompt
-        body = GenerateBody([1] * num_prompt, request_id, SamplingFields(arrival.num_output_tokens))
-        executor.add(body, QueueReader())
+        prompt = [1] * num_prompt
+        executor.add(token_request(request_id, prompt, arrival.num_output_tokens), QueueReader())
         request = Request(request_id, arrival.at_s, num_prompt, longest, config.slo)
         assert policy.add_request(request, arrival.at_s) is None
 

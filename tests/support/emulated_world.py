@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+from support import token_requests
 from support.ingress_counts import counted
 from support.keys import live, source
 from support.slo_classes import default_class
@@ -15,7 +17,7 @@ from macroserve.core.request import Slo
 from macroserve.core.status import InstanceStatus, Pool
 from macroserve.core.strategies import strategy
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, TokenRequest
+from macroserve.engine.tokens import Choice, TokenRequest, unpack
 from macroserve.serving.cell.scheduler import CellScheduler
 from macroserve.serving.cell.server import CellServer
 from macroserve.serving.ingress.cell_directory import CellDirectory
@@ -38,22 +40,18 @@ SETTINGS = EngineSettings(
 )
 
 
-def token_request(name: str, num_tokens: int = 20, prompt: int = 50) -> TokenRequest:
+def token_request(
+    name: str, num_tokens: int = 20, prompt: int = 50, **changes: Any
+) -> TokenRequest:
     """Return a request that finds nothing of others in a prefix cache."""
-    return TokenRequest(
-        request_id=name,
-        token_ids=tuple(range(1, prompt + 1)),
-        max_new_tokens=num_tokens,
-        sampling={"temperature": 0.0, "ignore_eos": True},
-        options={"cache_salt": name},
-        restartable=True,
-    )
+    fields = {"cache_salt": name, "slo": default_class().slo, **changes}
+    return token_requests.token_request(name, range(1, prompt + 1), num_tokens, **fields)
 
 
 def expected_tokens(request: TokenRequest) -> list[int]:
     """Return the tokens that the emulated engine generates, on whichever instance it runs."""
-    seed = sum(request.token_ids[:4]) * 31
-    start = len(request.token_ids)
+    seed = sum(unpack(request.token_ids)[:4]) * 31
+    start = request.num_prompt_tokens
     return [100 + (seed + (start + i) * 7) % 1000 for i in range(request.max_new_tokens)]
 
 
@@ -139,6 +137,11 @@ class World:
         self.instances.pop(name).kill()
 
     async def tokens(self, request: TokenRequest) -> list[int]:
+        """Return the tokens of a request, with the SLO class of the current task, which a frontend
+        sets too."""
+        info = self.dispatcher.info(request.request_id)
+        info = structs.replace(info, probe=request.info.probe)
+        request = structs.replace(request, info=info)
         found: list[Choice] = []
         await self.dispatcher.stream(request, found.append)
         return [token for choice in found for token in choice.token_ids or ()]

@@ -21,12 +21,12 @@ from macroserve.engine.token_frames import (
     CONNECTION_HEADER,
     FRAMES_PATH,
     Call,
+    Cancel,
     Item,
     decode_call,
+    decode_cancel,
     frames,
-    unpack,
 )
-from macroserve.engine.tokens import STOPPED_PATH
 from macroserve.serving.ingress.cell_directory import RoutedInstance
 from macroserve.serving.ingress.dispatcher import Dispatcher
 from macroserve.serving.ingress.instance_client import SILENCE_S
@@ -34,7 +34,7 @@ from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.security.call_guard import guard
 
 Behavior = Callable[[web.Request], Awaitable[web.StreamResponse]]
-"""Answer to each request of an ingress, except reports of stop strings."""
+"""Answer to each request of an ingress, except cancellations."""
 
 CONNECTIONS = web.AppKey("connections", dict[str, tuple[web.Request, web.StreamResponse]])
 
@@ -46,7 +46,7 @@ class Attempt:
         self._http = http
         self._stream = call.stream
         self._opened, self.frames = http.app[CONNECTIONS][call.connection]
-        self.body = {**call.request, "token_ids": unpack(call.token_ids)}
+        self.request = call.request
         self.reply = web.StreamResponse()
 
     async def accept(self) -> None:
@@ -95,7 +95,7 @@ async def _opened(request: web.Request) -> web.StreamResponse:
 async def good(attempt: Attempt) -> None:
     """Stream all requested tokens."""
     await attempt.accept()
-    count = attempt.body["sampling_params"]["max_tokens"]
+    count = attempt.request.max_new_tokens
     for token in range(1, count):
         await attempt.send(token)
     await attempt.send(count, finish="length")
@@ -217,7 +217,13 @@ class Fakes:
     dispatcher: Dispatcher
     metrics: IngressMetrics
     calls: list[str]
-    stopped: list[bytes]
+    cancelled: list[Cancel]
+
+    async def cancels(self, count: int) -> list[Cancel]:
+        """Wait for so many cancellations and return all."""
+        while len(self.cancelled) < count:  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.01)
+        return self.cancelled
 
     def metric(self, name: str, **labels: str) -> float:
         return counted(self.metrics, name, **labels)
@@ -228,21 +234,21 @@ async def fakes(
     clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
     silence_s: float = SILENCE_S,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    on_stopped: Behavior = taken_note,
+    on_cancel: Behavior = taken_note,
     strangers: Collection[str] = (),
     **behaviors: Behavior | None,
 ) -> AsyncIterator[Fakes]:
     """Start instances by name; None means an address without a server.
 
-    on_stopped: answer of each to a report of a stop string.
+    on_cancel: answer of each to a cancellation.
     strangers: instances that do not prove their answers.
     """
-    directory, calls, stopped = FakeDirectory(), [], []
+    directory, calls, cancelled = FakeDirectory(), [], []
     metrics = IngressMetrics("default", "test", [default_class()])
     async with AsyncExitStack() as stack:
         for name, behavior in behaviors.items():
             port = await _serve(
-                stack, name, behavior, calls, on_stopped, stopped, name in strangers
+                stack, name, behavior, calls, on_cancel, cancelled, name in strangers
             )
             address = f"http://127.0.0.1:{port}"
             directory.members[name] = messages.CellMember(name, address, Pool.LP, 1)
@@ -258,7 +264,7 @@ async def fakes(
         )
         await dispatcher.start()
         stack.push_async_callback(dispatcher.stop)
-        yield Fakes(directory, dispatcher, metrics, calls, stopped)
+        yield Fakes(directory, dispatcher, metrics, calls, cancelled)
 
 
 async def _serve(
@@ -266,8 +272,8 @@ async def _serve(
     name: str,
     behavior: Behavior | None,
     calls: list[str],
-    on_stopped: Behavior,
-    stopped: list[bytes],
+    on_cancel: Behavior,
+    cancelled: list[Cancel],
     is_stranger: bool,
 ) -> int:
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -277,15 +283,14 @@ async def _serve(
         return await behavior(request)
 
     async def note(request: web.Request) -> web.StreamResponse:
-        stopped.append(await request.read())
-        return await on_stopped(request)
+        cancelled.append(decode_cancel(await request.read()))
+        return await on_cancel(request)
 
     app = web.Application()
     app[CONNECTIONS] = {}
     app.router.add_get(FRAMES_PATH, handle)
     app.router.add_post(CALL_PATH, handle)
-    app.router.add_post(CANCEL_PATH, taken_note)
-    app.router.add_post(STOPPED_PATH, note)
+    app.router.add_post(CANCEL_PATH, note)
     if not is_stranger:
         guard(app, live(), lambda path: [Audience(Purpose.GENERATION, name)])
     runner = web.AppRunner(app, shutdown_timeout=0.01)

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from support.keys import live
 
 from macroserve.api.access_token import Audience
 from macroserve.api.keys import Purpose
 from macroserve.engine.engine import Leave
 from macroserve.engine.token_frames import CANCEL_PATH
-from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError, TokenReader
+from macroserve.engine.tokens import Choice, RefusedError, TokenReader, TokenRequest
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.ingress.instance_client import SILENCE_S, InstanceClient
 from macroserve.serving.instance.token_frames import TokenFrames
@@ -31,15 +29,18 @@ NAME = "instance-0"
 class Sequence:
     """A request at the instance."""
 
-    body: dict[str, Any]
+    request: TokenRequest
     reader: TokenReader
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its client has left."""
+    num_tokens: int | None = None
+    """Tokens up to a stop string, if one has ended it."""
 
     def put(self, *token_ids: int, finish: str | None = None, stop: str | None = None) -> None:
         self.reader.put(Choice([*token_ids], finish, stop))
 
-    async def leave(self) -> None:
+    def leave(self, num_tokens: int | None) -> None:
+        self.num_tokens = num_tokens
         self.ended.set()
 
 
@@ -61,10 +62,10 @@ class FramedInstance:
     server: HttpServer | None = None
     frames: TokenFrames | None = None
 
-    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
+    async def submit(self, request: TokenRequest, reader: TokenReader) -> Leave:
         if self.refusal is not None:
             raise self.refusal
-        self.sequences.append(sequence := Sequence(body, reader))
+        self.sequences.append(sequence := Sequence(request, reader))
         if self.early:
             sequence.put(*self.early)
             await asyncio.sleep(0.05)
@@ -85,12 +86,7 @@ async def framed_instance(keys: LiveKeys | None = None) -> AsyncIterator[FramedI
     instance = FramedInstance()
     instance.frames = TokenFrames(instance.submit, lambda: None)
 
-    async def stopped(request: Request) -> Response:
-        return Response(status_code=204)
-
-    app = Starlette(
-        routes=[*instance.frames.routes(), Route(STOPPED_PATH, stopped, methods=["POST"])]
-    )
+    app = Starlette(routes=instance.frames.routes())
 
     async def noted(scope: Any, receive: Any, send: Any) -> None:
         instance.paths.append(scope["path"])

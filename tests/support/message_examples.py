@@ -15,9 +15,7 @@ from macroserve.api import messages
 from macroserve.api.handle import InstanceHandle
 from macroserve.core.scaling.load import LoadReport
 from macroserve.core.status import InstanceStatus
-from macroserve.engine.tag import RequestTag
 from macroserve.engine.token_frames import Call, Cancel, Item
-from macroserve.engine.tokens import Stopped
 from macroserve.serving.head.cells import HeadCells
 
 KINDS: dict[str, type] = {
@@ -33,8 +31,6 @@ KINDS: dict[str, type] = {
         messages.LatencyAnswer,
         InstanceStatus,
         InstanceHandle,
-        RequestTag,
-        Stopped,
         Call,
         Cancel,
         Item,

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.request import Request
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.scheduler.batching import aptserve
 from macroserve.core.scheduler.batching.aptserve import KnapsackItems
 from macroserve.core.scheduler.blocks import CacheKind
@@ -33,6 +36,20 @@ class InstanceEngine(OfflineEngine):
         self.scheduler = llm.engine_core.engine_core.scheduler
         self._leaving: list[float] = []
         self._watch()
+
+    def introduce(
+        self, info: RequestInfo, prompt: list[int], num_tokens: int, **sampling: Any
+    ) -> None:
+        """Add a request of which an ingress has told ``info``, under the name in it."""
+        core = self.llm.engine_core.engine_core
+        add = core.add_request
+
+        def introduced(request: Request, wave: int = 0) -> None:
+            self.scheduler.introduce(request.request_id, info)  # LLMEngine has extended the name
+            add(request, wave)
+
+        with patch.object(core, "add_request", introduced):
+            self.add(info.route_id, prompt, num_tokens, **sampling)
 
     def preempt(self, which: float) -> None:
         """Make one running request give up its cache in the next iteration. `which` is from 0 to

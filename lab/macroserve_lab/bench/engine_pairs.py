@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, cycle, islice, product
@@ -17,29 +17,31 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from safetensors.numpy import save_file
-from vllm.inputs import TokensPrompt
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import PromptType, TokensPrompt
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.metrics.stats import RequestStateStats
 
+from macroserve.api.messages import RequestInfo
 from macroserve.bench.real_engine import (
     PATIENCE_S,
     Answer,
-    greedy_tokens,
+    TimedReader,
+    greedy_request,
     learned,
     prompt_tokens,
     serve,
     started,
 )
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.vllm.engine import VllmEngine
+from macroserve.engine.tokens import Choice
+from macroserve.engine.vllm.engine import WARM_UP, VllmEngine
 from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import stock_args
 from macroserve.workload.arrivals import Arrival
+from macroserve_lab.bench.offline_engine import instance_args
 from macroserve_lab.bench.quickstart import NEVER_LATE
 
-WARM_UP_TOKENS, WARM_UP_NEW_TOKENS = 640, 16
 NUM_ROUNDS = 3
 """Rounds of each order in which the engines start."""
 
@@ -47,14 +49,15 @@ Served = TypeVar("Served")
 
 
 class EnginePair(NamedTuple):
-    """Two engines of the same settings: ours, and one with vLLM's scheduler.
+    """Two engines of the same settings in vLLM's processes: one with our scheduler, and one with
+    vLLM's.
 
     Both run and serve alternately, so that a slow minute of the machine affects both. The one that
     started first takes some percent longer for the same steps, so a comparison takes pairs of both
     orders.
     """
 
-    ours: VllmEngine
+    ours: AsyncLLM
     stock: AsyncLLM
 
     async def rounds(
@@ -66,9 +69,9 @@ class EnginePair(NamedTuple):
         """
         found: list[tuple[Served, Served]] = []
         for round_ in range(count):
-            order = (self.stock, self.ours.llm) if round_ % 2 else (self.ours.llm, self.stock)
+            order = (self.stock, self.ours) if round_ % 2 else (self.ours, self.stock)
             served = {llm: await serve(llm, round_) for llm in order}
-            found.append((served[self.ours.llm], served[self.stock]))
+            found.append((served[self.ours], served[self.stock]))
         return found
 
 
@@ -77,25 +80,59 @@ async def engine_pair(settings: EngineSettings, *, ours_first: bool) -> AsyncIte
     """Start both engines, ours first or second."""
     async with AsyncExitStack() as stack:
         if ours_first:
-            ours = await stack.enter_async_context(started(settings))
+            ours = await stack.enter_async_context(our_engine(settings))
             stock = await stack.enter_async_context(stock_engine(settings))
         else:
             stock = await stack.enter_async_context(stock_engine(settings))
-            ours = await stack.enter_async_context(started(settings))
+            ours = await stack.enter_async_context(our_engine(settings))
         yield EnginePair(ours, stock)
 
 
-@asynccontextmanager
-async def stock_engine(settings: EngineSettings) -> AsyncIterator[AsyncLLM]:
+def our_engine(settings: EngineSettings) -> AbstractAsyncContextManager[AsyncLLM]:
+    """Start an engine with our scheduler, which has its own process and vLLM's client, and warm it
+    up."""
+    return _engine(instance_args(settings), settings.max_model_len)
+
+
+def stock_engine(settings: EngineSettings) -> AbstractAsyncContextManager[AsyncLLM]:
     """Start the same engine with vLLM's scheduler, and warm it up."""
-    llm = AsyncLLM.from_engine_args(stock_args(settings))
+    return _engine(stock_args(settings), settings.max_model_len)
+
+
+@asynccontextmanager
+async def _engine(args: AsyncEngineArgs, max_model_len: int) -> AsyncIterator[AsyncLLM]:
+    llm, random = AsyncLLM.from_engine_args(args), Random("warm-up")
     try:
-        prompt = TokensPrompt(prompt_token_ids=prompt_tokens(Random("warm-up"), WARM_UP_TOKENS))
-        async for _ in llm.generate(prompt, greedy(WARM_UP_NEW_TOKENS), "warm-up"):
-            pass
+        for number, num_tokens, num_new in WARM_UP:
+            length = min(num_tokens, max_model_len - num_new)
+            prompts = [prompt_tokens(random, length) for _ in range(number)]
+            await asyncio.gather(
+                *(
+                    greedy_tokens(llm, f"warm-up-{length}-{index}", _of(prompt), num_new)
+                    for index, prompt in enumerate(prompts)
+                )
+            )
         yield llm
     finally:
         llm.shutdown()
+
+
+async def greedy_tokens(
+    llm: AsyncLLM,
+    request_id: str,
+    prompt: PromptType,
+    num_tokens: int,
+    lora: LoRARequest | None = None,
+) -> list[int]:
+    """Return the first ``num_tokens`` tokens of greedy decoding."""
+    tokens: list[int] = []
+    async for output in llm.generate(prompt, greedy(num_tokens), request_id, lora_request=lora):
+        tokens = list(output.outputs[0].token_ids)
+    return tokens
+
+
+def _of(token_ids: list[int]) -> TokensPrompt:
+    return TokensPrompt(prompt_token_ids=token_ids)
 
 
 # Prompts with common beginnings, both with prefix caches.
@@ -104,7 +141,7 @@ SHARES = {"half": 0.5, "nine_tenths": 0.9}
 """Shared part of each prompt, by the name of the load."""
 NUM_GROUPS, PROMPTS_PER_GROUP = 4, 12
 PROMPT_TOKENS, NEW_TOKENS = 640, 16
-NUM_ALONE = 8
+NUM_ALONE = 16
 """Prompts of each load that are served one at a time, to check the predicted prefill times."""
 
 Prompts = list[list[int]]
@@ -141,18 +178,19 @@ async def measure_prefixes(
         the median round; mean of both orders in which the engines start.
     engine.prefix.prediction_error: median error of the predicted prefill, relative to the prefill
         time as vLLM measures it (from when the engine schedules the request to its first token), of
-        prompts that are served alone and find their beginning.
+        prompts that an instance's engine serves alone and that find their beginning.
     """
     settings = replace(settings, slo=NEVER_LATE, hybrid_cache="Off", prefix_caching="On")
-    speedups, errors = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+    loads = [SharedLoad(name, share) for name, share in SHARES.items()]
+    speedups = defaultdict[str, list[float]](list)
     for ours_first in (True, False):
         async with engine_pair(settings, ours_first=ours_first) as pair:
             names = count()
-            for load_name, share in SHARES.items():
-                load = SharedLoad(load_name, share)
+            for load in loads:
                 taken_s = await pair.rounds(num_rounds, partial(_serve_load, load, names))
-                speedups[load_name].append(median(stock_s / our_s for our_s, stock_s in taken_s))
-                errors[load_name] += await _errors(pair.ours, load.prompts("alone"), names)
+                speedups[load.name].append(median(stock_s / our_s for our_s, stock_s in taken_s))
+    async with started(settings) as engine:
+        errors = {load.name: await _errors(engine, load) for load in loads}
     return {
         **{f"engine.prefix.speedup_of_stock.{name}": mean(speedups[name]) for name in SHARES},
         **{f"engine.prefix.prediction_error.{name}": median(errors[name]) for name in SHARES},
@@ -164,16 +202,25 @@ async def _serve_load(load: SharedLoad, names: count, llm: AsyncLLM, round_: int
     prompts = load.prompts(str(round_))
     began_s = perf_counter()
     async with asyncio.timeout(PATIENCE_S):
-        await asyncio.gather(*(_generate(llm, prompt, str(next(names))) for prompt in prompts))
+        await asyncio.gather(
+            *(greedy_tokens(llm, str(next(names)), _of(prompt), NEW_TOKENS) for prompt in prompts)
+        )
     return perf_counter() - began_s
 
 
-async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[float]:
-    """Return the relative errors of the predicted prefills of prompts with a cached prefix."""
+async def _errors(engine: VllmEngine, load: SharedLoad) -> list[float]:
+    """Return the relative errors of the predicted prefills of prompts with a cached prefix, once
+    the engine has learned the latency of such prompts."""
+
+    def prefill(prompt: list[int], name: object) -> Awaitable[tuple[float, int]]:
+        return _prefill(engine, prompt, f"{load.name}-{name}")
+
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*map(prefill, load.prompts("learned"), count()))
     errors: list[float] = []
-    for prompt in prompts:
+    for number, prompt in enumerate(load.prompts("alone")):
         latency = await learned(engine)
-        prefill_s, num_cached = await _generate(engine.llm, prompt, str(next(names)))
+        prefill_s, num_cached = await prefill(prompt, f"alone-{number}")
         if num_cached:
             predicted_s = latency.prefill_s(len(prompt) - num_cached, num_cached)
             errors.append(abs(predicted_s - prefill_s) / prefill_s)
@@ -182,15 +229,30 @@ async def _errors(engine: VllmEngine, prompts: Prompts, names: count) -> list[fl
     return errors
 
 
-async def _generate(llm: AsyncLLM, prompt: list[int], request_id: str) -> tuple[float, int]:
+async def _prefill(engine: VllmEngine, prompt: list[int], request_id: str) -> tuple[float, int]:
     """Return the seconds of a prompt's prefill, and its cached tokens."""
-    params = greedy(NEW_TOKENS, output_kind=RequestOutputKind.DELTA)
-    prefill_s, num_cached = 0.0, 0
-    async for output in llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request_id):
-        if not prefill_s and isinstance(output.metrics, RequestStateStats):
-            prefill_s = output.metrics.first_token_ts - output.metrics.scheduled_ts
-            num_cached = output.num_cached_tokens or 0
-    return prefill_s, num_cached
+    info = RequestInfo(route_id=request_id, age_s=0.0, slo=NEVER_LATE)
+    reader = _PrefillReader(engine, request_id)
+    await engine.submit(greedy_request(info, prompt, NEW_TOKENS), reader)
+    await reader.ended
+    return reader.prefill_s, reader.num_cached
+
+
+class _PrefillReader(TimedReader):
+    """A reader that notes vLLM's statistics of the prefill with the first token."""
+
+    def __init__(self, engine: VllmEngine, request_id: str) -> None:
+        super().__init__(perf_counter())
+        self.prefill_s, self.num_cached = 0.0, 0
+        self._engine, self._request_id = engine, request_id
+
+    def put(self, choice: Choice) -> None:
+        if not self.token_ids:
+            stats = self._engine.running.request_states[self._request_id].stats
+            assert stats is not None, "statistics are always on"
+            self.prefill_s = stats.first_token_ts - stats.scheduled_ts
+            self.num_cached = choice.num_cached
+        super().put(choice)
 
 
 # Requests that name adapters.
@@ -257,7 +319,7 @@ async def _serve_adapters(
                 greedy_tokens(
                     llm,
                     f"{round_}-{number}",
-                    TokensPrompt(prompt_token_ids=prompt_tokens(random, ADAPTER_PROMPT_TOKENS)),
+                    _of(prompt_tokens(random, ADAPTER_PROMPT_TOKENS)),
                     ADAPTER_NEW_TOKENS,
                     lora,
                 )
@@ -283,6 +345,8 @@ async def measure_hybrid(
 ) -> dict[str, float]:
     """Return the figures of both engines, and the ratios of hybrid cache to keys and values alone.
 
+    A process has room for one engine, so each serves a burst in turn, after a start.
+
     hybrid.running_ratio: ratio of the concurrent requests.
     hybrid.throughput_ratio: ratio of the tokens per second.
 
@@ -291,17 +355,16 @@ async def measure_hybrid(
     settings = replace(settings, strategy="aptserve", slo=NEVER_LATE, kv_cache_bytes=POOL_BYTES)
     running: dict[str, list[float]] = {"kv": [], "hybrid": []}
     rates: dict[str, list[float]] = {"kv": [], "hybrid": []}
-    async with started(settings) as hybrid:
-        if not hybrid.shape.hybrid_cache.startswith("on"):
-            raise RuntimeError(f"the hybrid cache is {hybrid.shape.hybrid_cache}")
-        async with started(replace(settings, hybrid_cache="Off")) as kv:
-            for round_, (name, engine) in product(
-                range(num_rounds), (("kv", kv), ("hybrid", hybrid))
-            ):
-                answers = await serve(engine, BURST, NEVER_LATE, f"round-{round_}")
-                running[name].append(at_a_time(answers))
-                rates[name].append(tokens_per_s(answers))
-            num_pages = kv.shape.num_blocks
+    num_pages = 0
+    each = {"hybrid": settings, "kv": replace(settings, hybrid_cache="Off")}
+    for _, (name, own) in product(range(num_rounds), each.items()):
+        async with started(own) as engine:
+            if name == "hybrid" and not engine.shape.hybrid_cache.startswith("on"):
+                raise RuntimeError(f"the hybrid cache is {engine.shape.hybrid_cache}")
+            answers = await serve(engine, BURST, NEVER_LATE, "burst")
+            num_pages = engine.shape.num_blocks
+        running[name].append(at_a_time(answers))
+        rates[name].append(tokens_per_s(answers))
     return {
         "hybrid.running_ratio": _ratio(running),
         "hybrid.throughput_ratio": _ratio(rates),

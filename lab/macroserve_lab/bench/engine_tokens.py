@@ -15,11 +15,11 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import PromptType, TextPrompt, TokensPrompt
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from macroserve.bench.real_engine import PATIENCE_S, greedy_tokens, prompt_tokens, started
+from macroserve.bench.real_engine import PATIENCE_S, prompt_tokens
 from macroserve.core.strategies import STRATEGIES
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm.options import stock_args
-from macroserve_lab.bench.engine_pairs import stock_engine
+from macroserve_lab.bench.engine_pairs import greedy_tokens, our_engine, stock_engine
 from macroserve_lab.bench.kind_models import build
 from macroserve_lab.bench.offline_engine import (
     OfflineEngine,
@@ -150,8 +150,8 @@ async def measure_kinds(
             )
             async with stock_engine(own) as llm:
                 stock = await _serve_kind(llm, kind)
-            async with started(own) as engine:
-                ours = await _serve_kind(engine.llm, kind)
+            async with our_engine(own) as llm:
+                ours = await _serve_kind(llm, kind)
             equal = [mine == theirs for mine, theirs in zip(ours, stock, strict=True)]
             figures[f"engine.{kind}"] = sum(equal) / len(equal)
     return figures

@@ -88,11 +88,9 @@ Engine = TypeVar("Engine", bound=OfflineEngine)
 
 @contextmanager
 def offline_engine(args: AsyncEngineArgs, wrap: Callable[[LLMEngine], Engine]) -> Iterator[Engine]:
-    """Run an engine that, unlike an instance's, neither lowers its priority nor ends with its
-    parent."""
+    """Run an engine that, unlike an instance's, does not lower its priority."""
     with (
         patch.object(scheduler, "_yield_to_servers", lambda: None),
-        patch.object(scheduler, "die_with_parent", lambda: None),
         # vLLM would inspect each model in a new process, with slow imports.
         patch.object(registry, "_run_in_subprocess", lambda inspect: inspect()),
     ):

@@ -15,8 +15,10 @@ from dataclasses import replace
 import aiohttp
 
 from macroserve.api.handle import InstanceHandle
+from macroserve.api.messages import RequestInfo
+from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice
+from macroserve.engine.tokens import Choice, TokenRequest, pack
 from macroserve.engine.vllm.environment import DEFAULTS
 from macroserve.serving.ingress.instance_client import SILENCE_S, InstanceClient
 from macroserve.serving.security.calls import session
@@ -80,19 +82,22 @@ async def _ttfts(
         body = completion(settings.served_name, prompt, 2)
         timed = await stream(http, endpoint + "/v1/completions", body, {})
         through.append(timed.ttft_s)
-        straight.append(await _straight_ttft_s(client, instance, f"straight-{round_}", prompt))
+        name = f"straight-{round_}"
+        straight.append(await _straight_ttft_s(client, instance, name, prompt, settings.slo))
     return through, straight
 
 
 async def _straight_ttft_s(
-    client: InstanceClient, instance: InstanceHandle, name: str, prompt: list[int]
+    client: InstanceClient, instance: InstanceHandle, name: str, prompt: list[int], slo: Slo
 ) -> float:
     """Return the TTFT of the ingress's client without the ingress."""
-    body = {
-        "request_id": name,
-        "token_ids": prompt,
-        "sampling_params": {"temperature": 0, "max_tokens": 2, "ignore_eos": True},
-    }
+    request = TokenRequest(
+        request_id=name,
+        info=RequestInfo(route_id=name, age_s=0.0, slo=slo),
+        token_ids=pack(prompt),
+        max_new_tokens=2,
+        sampling={"temperature": 0.0, "ignore_eos": True},
+    )
     first_s: list[float] = []
 
     def put(choice: Choice) -> None:
@@ -100,7 +105,7 @@ async def _straight_ttft_s(
             first_s.append(time.perf_counter())
 
     began_s = time.perf_counter()
-    await client.stream(instance.name, instance.address, body, 0, put)
+    await client.stream(instance.name, instance.address, request, put)
     return first_s[0] - began_s
 
 

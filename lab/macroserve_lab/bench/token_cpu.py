@@ -1,7 +1,8 @@
 """Compare the CPU time of a streamed token, outside the engine, with bare vLLM's API server.
 
-Both sides run at once and stream alternately, so that a slow minute of the machine affects both.
-The usage without requests is measured first, and subtracted.
+An instance has its engine and its server in one process, of which only the server's threads count
+(``peers.usage``). Both sides run at once and stream alternately, so that a slow minute of the
+machine affects both. The usage without requests is measured first, and subtracted.
 """
 
 import asyncio

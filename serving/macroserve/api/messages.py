@@ -68,9 +68,10 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
+class RouteQuery(msgspec.Struct, frozen=True, kw_only=True, tag="route"):
     """A query for the instance that should run a request."""
 
+    info: RequestInfo
     num_prompt_tokens: int
     max_new_tokens: int
     predicted_new_tokens: int
@@ -111,7 +112,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
         """
         sizes = (self.num_prompt_tokens, self.max_new_tokens)
         return RouteRequest(
-            self.to_request(self.route_id, *sizes, now, adapter=self.adapter),
+            self.info.to_request(self.info.route_id, *sizes, now, adapter=self.adapter),
             self.predicted_new_tokens,
             self.offloaded,
             frozenset(self.exclude).union(exclude),
@@ -123,7 +124,7 @@ class RouteQuery(RequestInfo, frozen=True, kw_only=True, tag="route"):
     @property
     def first(self) -> bool:
         """Return whether no instance has had the request yet."""
-        return not (self.num_streamed_tokens or self.exclude or self.offloaded)
+        return not (self.info.num_streamed_tokens or self.exclude or self.offloaded)
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):

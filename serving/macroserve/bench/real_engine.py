@@ -9,18 +9,14 @@ from random import Random
 from time import perf_counter
 
 import msgspec
-from vllm.inputs import PromptType, TokensPrompt
-from vllm.lora.request import LoRARequest
-from vllm.sampling_params import RequestOutputKind
-from vllm.v1.engine.async_llm import AsyncLLM
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.request import Slo
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tag import RequestTag
+from macroserve.engine.tokens import Choice, TokenRequest, pack
 from macroserve.engine.vllm.engine import VllmEngine
-from macroserve.engine.vllm.greedy import greedy
 from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
 
@@ -77,20 +73,48 @@ async def serve(
 async def _generate(
     engine: VllmEngine, request_id: str, arrival: Arrival, slo: Slo, arrived_s: float
 ) -> Answer:
-    tag = RequestTag(route_id=request_id, age_s=perf_counter() - arrived_s, slo=slo)
-    params = greedy(
-        arrival.num_output_tokens,
-        output_kind=RequestOutputKind.DELTA,
-        extra_args=tag.to_args(),
+    info = RequestInfo(route_id=request_id, age_s=perf_counter() - arrived_s, slo=slo)
+    reader = TimedReader(arrived_s)
+    prompt = prompt_tokens(Random(request_id), arrival.num_prompt_tokens)
+    await engine.submit(greedy_request(info, prompt, arrival.num_output_tokens), reader)
+    await reader.ended
+    return Answer(tuple(reader.tokens_s))
+
+
+def greedy_request(info: RequestInfo, prompt: Sequence[int], num_tokens: int) -> TokenRequest:
+    """Return a request for the first ``num_tokens`` tokens of greedy decoding."""
+    return TokenRequest(
+        request_id=info.route_id,
+        info=info,
+        token_ids=pack(prompt),
+        max_new_tokens=num_tokens,
+        sampling={"temperature": 0.0, "ignore_eos": True},
     )
-    prompt = TokensPrompt(
-        prompt_token_ids=prompt_tokens(Random(request_id), arrival.num_prompt_tokens)
-    )
-    tokens_s: list[float] = []
-    async for output in engine.llm.generate(prompt, params, request_id):
-        at_s = perf_counter() - arrived_s
-        tokens_s += [at_s] * len(output.outputs[0].token_ids)
-    return Answer(tuple(tokens_s))
+
+
+class TimedReader:
+    """The reader of a request's tokens and of their times.
+
+    Attributes:
+        tokens_s: seconds from ``arrived_s`` to each token.
+        ended: raises RuntimeError if the request failed.
+    """
+
+    def __init__(self, arrived_s: float) -> None:
+        self.token_ids: list[int] = []
+        self.tokens_s: list[float] = []
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrived_s = arrived_s
+
+    def put(self, choice: Choice) -> None:
+        ids = choice.token_ids or []
+        self.token_ids += ids
+        self.tokens_s += [perf_counter() - self._arrived_s] * len(ids)
+        if choice.finish_reason is not None:
+            self.ended.set_result(None)
+
+    def fail(self, message: str) -> None:
+        self.ended.set_exception(RuntimeError(message))
 
 
 def prompt_tokens(random: Random, num_tokens: int) -> list[int]:
@@ -106,17 +130,3 @@ async def learned(engine: VllmEngine) -> FixedLatencyModel:
         msgspec.convert(said["device"], DeviceShape),
         said["coefficients"],
     )
-
-
-async def greedy_tokens(
-    llm: AsyncLLM,
-    request_id: str,
-    prompt: PromptType,
-    num_tokens: int,
-    lora: LoRARequest | None = None,
-) -> list[int]:
-    """Return the first ``num_tokens`` tokens of greedy decoding."""
-    tokens: list[int] = []
-    async for output in llm.generate(prompt, greedy(num_tokens), request_id, lora_request=lora):
-        tokens = list(output.outputs[0].token_ids)
-    return tokens

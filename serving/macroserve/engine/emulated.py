@@ -11,9 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
-from starlette.applications import Starlette
-
+from macroserve.api.messages import RequestInfo
 from macroserve.core.batch import BatchKind
 from macroserve.core.hybrid_cache import (
     SHARED,
@@ -22,26 +20,27 @@ from macroserve.core.hybrid_cache import (
     keeping_hidden,
 )
 from macroserve.core.latency import LatencyModel
-from macroserve.core.request import Request
 from macroserve.core.scheduler.config import InstanceConfig
 from macroserve.core.scheduler.scheduler import InstanceScheduler, Refusal
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.core.strategies import strategy
 from macroserve.engine.commands import apply_command
-from macroserve.engine.emulated_executor import (
-    EmulatedExecutor,
-    GenerateBody,
-    SamplingFields,
-)
+from macroserve.engine.emulated_executor import EmulatedExecutor
 from macroserve.engine.emulated_prefixes import PrefixCache
 from macroserve.engine.engine import EngineShape, Leave
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.status import Heart, StatusSender
-from macroserve.engine.tag import HAND_BACK_PREFIX, RequestTag
-from macroserve.engine.tokens import Choice, RefusedError, Stopped, TokenReader
+from macroserve.engine.tokens import (
+    HAND_BACK_PREFIX,
+    Choice,
+    RefusedError,
+    TokenReader,
+    TokenRequest,
+    pack,
+)
 
 # Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
 EMULATED_MODEL = ModelShape(
@@ -130,12 +129,11 @@ class EmulatedEngine:
         self._num_probes = 0
         self._loop: asyncio.Task[None] | None = None
 
-    async def start(self, status_path: str | None = None) -> Starlette:
+    async def start(self, status_path: str | None = None) -> None:
         self._sender = StatusSender(status_path)
         self._heart = heart = Heart(self._sender, lambda: self.num_unfinished)
         self._loop = asyncio.create_task(self._run(heart))
         self._push_status()
-        return Starlette()
 
     @property
     def shape(self) -> EngineShape:
@@ -150,48 +148,38 @@ class EmulatedEngine:
     def num_unfinished(self) -> int:
         return len(self._executor.streams)
 
-    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
-        now = self._clock()
-        try:
-            given = msgspec.convert(body, GenerateBody)
-            args = given.sampling_params.extra_args
-            tag = RequestTag.from_args(args, given.request_id, self._settings.slo)
-        except msgspec.MsgspecError as error:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        if given.request_id in self._executor.streams:
+    async def submit(self, request: TokenRequest, reader: TokenReader) -> Leave:
+        now, name = self._clock(), request.info.route_id
+        if name in self._executor.streams:
             raise RefusedError(HTTPStatus.BAD_REQUEST, Refusal.DUPLICATE)
-        sizes = (len(given.token_ids), given.sampling_params.max_tokens)
-        request = tag.to_request(given.request_id, *sizes, now)
-        self._executor.add(given, reader)
-        if refusal := self._policy.add_request(request, now):
-            self._executor.remove(given.request_id)
+        try:
+            self._executor.add(request, reader)
+        except ValueError as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        sizes = (request.num_prompt_tokens, request.max_new_tokens)
+        known = request.info.to_request(name, *sizes, now)
+        if refusal := self._policy.add_request(known, now):
+            self._executor.remove(name)
             raise RefusedError(HTTPStatus.BAD_REQUEST, refusal)
         self._work.set()
         self._push_status()
-
-        async def leave() -> None:
-            self._remove(given.request_id)
-
-        return leave
-
-    async def end_stopped(self, stopped: Stopped) -> None:
-        self._end(stopped.request_id, "stop")
+        return lambda num_tokens: self._remove(name)
 
     async def probe(self) -> None:
         self._num_probes += 1
         name = f"probe-{self._num_probes}"
-        now = self._clock()
+        info = RequestInfo(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
         reader = _ProbeReader()
-        self._executor.add(GenerateBody([1], name, SamplingFields(max_tokens=1)), reader)
-        refusal = self._policy.add_request(
-            Request(name, now, 1, 1, self._settings.slo, probe=True), now
+        leave = await self.submit(
+            TokenRequest(
+                request_id=name, info=info, token_ids=pack([1]), max_new_tokens=1, sampling={}
+            ),
+            reader,
         )
-        assert refusal is None, refusal
-        self._work.set()
         try:
             await reader.generated.wait()
         finally:
-            self._remove(name)
+            leave(None)
 
     async def command(self, verb: str, argument: Any = None) -> Any:
         result = apply_command(self._policy, verb, argument)

@@ -1,45 +1,27 @@
 """An executor that waits for a device's time and generates artificial tokens."""
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import msgspec
 
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.latency import LatencyModel, Work
 from macroserve.engine.emulated_prefixes import PrefixCache
-from macroserve.engine.tokens import Choice, Logprobs, TokenLogprob, TokenReader, TopLogprob
-
-
-class SamplingFields(msgspec.Struct):
-    max_tokens: int = 16
-    logprobs: int | None = None
-    logprob_token_ids: list[int] | None = None
-    extra_args: dict[str, Any] | None = None
-
-
-class GenerateBody(msgspec.Struct):
-    """Fields of vLLM's ``GenerateRequest`` that are used without a model."""
-
-    token_ids: list[int]
-    request_id: str
-    sampling_params: SamplingFields
-    stream: bool = True
-    cache_salt: str | None = None
-    model: str | None = None
-    """Name of a LoRA adapter; its prompts share no cache blocks with others'."""
+from macroserve.engine.tokens import Choice, Logprobs, TokenReader, TokenRequest, pack, unpack
 
 
 class Stream:
     """The state of one sequence."""
 
-    def __init__(self, body: GenerateBody, reader: TokenReader) -> None:
+    def __init__(
+        self, request: TokenRequest, token_ids: Sequence[int], reader: TokenReader
+    ) -> None:
         self._reader = reader
-        self._seed = sum(body.token_ids[:4])
-        self._num_given = len(body.token_ids)
-        self._max_tokens = body.sampling_params.max_tokens
-        self._num_logprobs = body.sampling_params.logprobs
-        self._logprob_token_ids = body.sampling_params.logprob_token_ids
+        self._seed = sum(token_ids[:4])
+        self._num_given = len(token_ids)
+        self._max_tokens = request.max_new_tokens
+        self._num_logprobs = request.sampling.get("logprobs")
+        self._logprob_token_ids = request.sampling.get("logprob_token_ids")
         self.num_emitted = 0
         self.num_computed = 0
         self.num_cached = 0
@@ -71,12 +53,9 @@ class Stream:
         """Return artificial logprobs: 0 for the token, -10 for all others."""
         if self._num_logprobs is None:
             return None
-        others = self._logprob_token_ids or range(token + 1, token + max(1, self._num_logprobs))
-        tops = (
-            TopLogprob(token, 0.0, 1),
-            *(TopLogprob(other, -10.0, rank) for rank, other in enumerate(others, start=2)),
-        )
-        return Logprobs((TokenLogprob(token, 0.0, 1, tops),))
+        others = self._logprob_token_ids or range(token + 1, token + 1 + self._num_logprobs)
+        values = [0.0] + [-10.0] * len(others)
+        return Logprobs(pack([token, *others]), struct.pack(f"<{len(values)}f", *values), pack([1]))
 
 
 class EmulatedExecutor:
@@ -100,11 +79,13 @@ class EmulatedExecutor:
         self._clock, self._sleep = clock, sleep
         self._cache = cache
 
-    def add(self, body: GenerateBody, reader: TokenReader) -> None:
+    def add(self, request: TokenRequest, reader: TokenReader) -> None:
+        """Add a request under its attempt's id. Raises ValueError for a prompt that is none."""
+        token_ids, name = unpack(request.token_ids), request.info.route_id
         if self._cache:
-            salt = f"{body.model or ''}/{body.cache_salt or ''}"
-            self._cache.add(body.request_id, body.token_ids, salt)
-        self.streams[body.request_id] = Stream(body, reader)
+            # Adapters share no blocks.
+            self._cache.add(name, token_ids, f"{request.adapter or ''}/{request.cache_salt or ''}")
+        self.streams[name] = Stream(request, token_ids, reader)
 
     def remove(self, request_id: str) -> None:
         del self.streams[request_id]

@@ -1,12 +1,10 @@
 """The interface between an instance server and its engine."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from starlette.applications import Starlette
-
-from macroserve.engine.tokens import Stopped, TokenReader
+from macroserve.engine.tokens import TokenReader, TokenRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +27,16 @@ class EngineShape:
     """Time for the first tokens after that, seconds."""
 
 
-Leave = Callable[[], Awaitable[None]]
-"""Function that ends a request whose client has left, if it still runs."""
+Leave = Callable[[int | None], None]
+"""Function that ends a request, if it still runs: after the given number of tokens, as a stop
+string was met, or None, as its client has left."""
 
 
 class Engine(Protocol):
     """An engine, to be started and stopped once."""
 
-    async def start(self, status_path: str | None = None) -> Starlette:
+    async def start(self, status_path: str | None = None) -> None:
         """Start the engine; return when it has generated its first token.
-
-        The returned application has the engine's exception handlers and no routes.
 
         status_path: path of the datagram socket for statuses and heartbeats (see ``status``).
         """
@@ -58,16 +55,9 @@ class Engine(Protocol):
         """Return the number of requests in the engine, as seen by this process."""
         ...
 
-    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
+    async def submit(self, request: TokenRequest, reader: TokenReader) -> Leave:
         """Start a request, whose first tokens may reach the reader before this returns. Raises
-        RefusedError if the request cannot be served.
-
-        body: vLLM's ``GenerateRequest`` as JSON values.
-        """
-        ...
-
-    async def end_stopped(self, stopped: Stopped) -> None:
-        """End a request whose text has met a stop string, if it still runs."""
+        RefusedError if the request cannot be served."""
         ...
 
     async def probe(self) -> None:

@@ -1,9 +1,10 @@
-"""Ends of processes: exit codes in words, out-of-memory kills, and ending with the parent."""
+"""Processes and threads: their names, and their ends in words."""
 
 import ctypes
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def num_oom_kills() -> int:
 def _count(path: Path) -> int:
     counts = dict(line.split() for line in path.read_text().splitlines())
     return int(counts.get("oom_kill", 0))
+
+
+def name_thread(name: str) -> None:
+    """Show this thread under a name in the kernel's tools (only on Linux)."""
+    with suppress(OSError):
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
 
 
 def die_with_parent() -> None:

@@ -1,20 +1,17 @@
 """The protocol between an ingress and an instance: one connection with the tokens of all streams.
 
 ``GET FRAMES_PATH`` opens the connection; its response is an endless sequence of frames. ``POST
-CALL_PATH`` starts a stream and answers 200 or an error; ``POST CANCEL_PATH`` ends streams. Bodies
-and frames are msgpack. An instance sends at most one frame per step, with the step's tokens of all
+CALL_PATH`` starts a stream and answers 200 or an error; ``POST CANCEL_PATH`` ends one. Bodies and
+frames are msgpack. An instance sends at most one frame per step, with the step's tokens of all
 streams of the connection, and an empty frame after INTERVAL_S without any, so that a broken
 connection differs from a long queue.
 """
 
-import sys
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
-from macroserve.engine.tokens import Choice, Logprobs, PromptLogprobs
+from macroserve.engine.tokens import Choice, Logprobs, TokenRequest
 
 FRAMES_PATH = "/macroserve/frames"
 CALL_PATH = "/macroserve/generate"
@@ -40,7 +37,7 @@ class Item(msgspec.Struct, array_like=True):
     error: str | None = None
     """Reason why the request failed in the engine."""
     num_cached: int = 0
-    prompt_logprobs: PromptLogprobs | None = None
+    prompt_logprobs: Logprobs | None = None
 
     @property
     def choice(self) -> Choice:
@@ -59,19 +56,16 @@ class Call(msgspec.Struct, frozen=True):
 
     connection: str
     stream: int
-    token_ids: bytes
-    """The prompt as little-endian unsigned 32-bit integers: encoding and decoding a list of 32,000
-    takes milliseconds, which would delay all tokens."""
-    request: dict[str, Any]
-    """Other fields of vLLM's ``GenerateRequest`` as JSON values, except ``features``, the images of
-    the prompt, which are bytes."""
+    request: TokenRequest
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Body of ``POST CANCEL_PATH``, for streams whose clients have left."""
+    """Body of ``POST CANCEL_PATH``, for a stream that ends before its last token."""
 
     connection: str
-    streams: list[int]
+    stream: int
+    num_tokens: int | None = None
+    """Tokens of the stream up to the one that completed a stop string; None if its client left."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -80,24 +74,6 @@ _decode_items = msgspec.msgpack.Decoder(list[Item]).decode
 encode = _encode
 decode_call = msgspec.msgpack.Decoder(Call).decode
 decode_cancel = msgspec.msgpack.Decoder(Cancel).decode
-
-
-def pack(token_ids: Iterable[int]) -> bytes:
-    """Pack token ids from 0 to 2^32 - 1."""
-    return _little_endian(array("I", token_ids)).tobytes()
-
-
-def unpack(data: bytes) -> list[int]:
-    """Return the token ids. Raises ValueError for no bytes, or a number not divisible by four."""
-    if not data or len(data) % 4:
-        raise ValueError(f"{len(data)} bytes are not token ids of four bytes each")
-    return _little_endian(array("I", data)).tolist()
-
-
-def _little_endian(ids: "array[int]") -> "array[int]":
-    if sys.byteorder == "big":
-        ids.byteswap()
-    return ids
 
 
 def frames(items: Sequence[Item]) -> Iterator[bytes]:

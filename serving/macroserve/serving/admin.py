@@ -23,7 +23,7 @@ from macroserve.api.auth import TokenCheck
 from macroserve.api.keys import KeyRing, Purpose
 from macroserve.api.logs import get_logger
 from macroserve.api.messages import ADMIN_PREFIX, MigrateOrder, ReleaseOrder
-from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.errors import error_response
 from macroserve.serving.security.calls import admission, to
 
 log = get_logger(__name__)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,10 +26,7 @@ QUERY = route_query(num_prompt_tokens=PROMPT_TOKENS, prefix=bytes(range(54)))
 async def ask(world: World, round_: int) -> None:
     """Ask for an answer to each prompt at once, in another order in each round."""
     requests = [
-        replace(
-            token_request(f"{number}-{round_}", 4, PROMPT_TOKENS),
-            options={"cache_salt": str(number)},
-        )
+        token_request(f"{number}-{round_}", 4, PROMPT_TOKENS, cache_salt=str(number))
         for number in range(NUM_PROMPTS)
     ]
     order = [*requests[round_:], *requests[:round_]]
@@ -74,7 +70,7 @@ async def order(world: World, cell: str, verb: str, body: dict[str, Any]) -> dic
 
 async def num_to_compute(cell: CellScheduler) -> int:
     """Route the prompt to an instance of the cell; return the tokens that it has to compute."""
-    cell.settle(QUERY.route_id)
+    cell.settle(QUERY.info.route_id)
     assert cell.route(QUERY).instance
     return (await cell.load()).lengths[-1][0]
 

@@ -1,6 +1,5 @@
 """The report of a cell contains its instances' statuses."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from macroserve.serving.instance.start import CacheWatch, process_age_s
 async def test_report_of_a_cell_has_the_last_minutes_hits_and_the_engines_decision() -> None:
     async with running({"cell-0": {"a": Pool.LP}}) as world:
         for name in ("first", "again"):
-            await world.tokens(replace(token_request(name, 5, 100), options={}))
+            await world.tokens(token_request(name, 5, 100, cache_salt=None))
 
         async def counted() -> bool:
             return world.cells["cell-0"].report().cell.finished == 2
@@ -80,7 +79,7 @@ async def test_report_of_a_cell_counts_no_probe() -> None:
     async with running({"cell-0": {"a": Pool.LP}}) as world:
         cell = world.cells["cell-0"]
         with in_class(BATCH):
-            await world.tokens(replace(token_request("probe"), probe=True))
+            await world.tokens(token_request("probe", probe=True))
         await world.tokens(token_request("of-a-client"))
 
         async def counted() -> bool:

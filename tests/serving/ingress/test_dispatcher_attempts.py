@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-import time
-from dataclasses import replace
 
-import msgspec
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 from support.emulated_world import token_request
 from support.fake_instances import (
     DRAINED,
@@ -31,9 +29,9 @@ from support.fake_instances import (
 )
 from support.slo_classes import BATCH, default_class
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.routing.attempts import InstanceRun
-from macroserve.engine.tag import DEAD_END
-from macroserve.engine.tokens import Choice, RefusedError, StopStringMet
+from macroserve.engine.tokens import DEAD_END, Choice, RefusedError, StopStringMet
 from macroserve.serving.ingress import dispatcher as dispatch
 from macroserve.serving.ingress.request_targets import in_class
 from macroserve.serving.security.calls import PROOF_HEADER
@@ -46,7 +44,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def tokens(dispatcher: dispatch.Dispatcher, count: int = 5) -> list[int]:
     found: list[Choice] = []
-    await dispatcher.stream(token_request("client\nid", count), found.append)
+    request = token_request("client\nid", count)
+    request = replace(request, info=dispatcher.info(request.request_id))
+    await dispatcher.stream(request, found.append)
     return [t for choice in found for t in choice.token_ids or ()]
 
 
@@ -111,14 +111,14 @@ async def test_adapter_of_a_request_is_named_to_every_cell_and_instance(
     def noted(behavior: Framed) -> Behavior:
         @Framed
         async def behave(attempt: Attempt) -> web.StreamResponse | None:
-            models.append(attempt.body["model"])
+            models.append(attempt.request.adapter)
             return await behavior.behave(attempt)
 
         return behave
 
     with caplog.at_level(logging.INFO):
         async with fakes(a=noted(dies_after_a_token), b=noted(good)) as world:
-            request = replace(token_request("r", 5), adapter="sql")
+            request = token_request("r", 5, adapter="sql")
             await world.dispatcher.stream(request, lambda choice: None)
             await tokens(world.dispatcher)
     assert models == ["sql", "sql", None, None]
@@ -173,7 +173,7 @@ async def test_request_that_waited_for_an_instance_reaches_it_with_its_whole_age
 
     @Framed
     async def seen(attempt: Attempt) -> web.StreamResponse | None:
-        ages.append(attempt.body["sampling_params"]["extra_args"]["macroserve"]["age_s"])
+        ages.append(attempt.request.info.age_s)
         return await good.behave(attempt)
 
     async with fakes(clock=lambda: now, a=seen) as world:
@@ -187,7 +187,7 @@ async def test_request_that_waited_for_an_instance_reaches_it_with_its_whole_age
         world.directory.changed = changed
         assert len(await tokens(world.dispatcher)) == 5
     assert ages == [7.0]
-    assert [query.age_s for query in world.directory.queries] == [0.0, 0.0]
+    assert [query.info.age_s for query in world.directory.queries] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ async def test_time_in_a_queue_is_not_time_without_an_instance() -> None:
 
 
 async def test_stream_under_a_grammar_does_not_go_on_after_tokens() -> None:
-    request = replace(token_request("r", 5), restartable=False)
+    request = token_request("r", 5, sampling={"structured_outputs": {"regex": "a"}})
     async with fakes(a=dies_after_a_token, b=good) as world:
         with pytest.raises(RefusedError) as refused:
             await world.dispatcher.stream(request, lambda choice: None)
@@ -294,50 +294,44 @@ async def cancelled_after(world: Fakes, num_tokens: int, message: StopStringMet 
 async def test_instance_is_told_of_a_stop_string_and_of_its_own_tokens_alone() -> None:
     async with fakes(a=dies_after_a_token, b=hangs_after_a_token) as world:
         await cancelled_after(world, 2, StopStringMet(2))
-        route_id = world.directory.queries[-1].route_id
-        told = [msgspec.json.decode(body) for body in world.stopped]
-        assert told == [{"request_id": route_id, "num_tokens": 1}]
+        assert [cancel.num_tokens for cancel in await world.cancels(1)] == [1]
         assert world.metric("macroserve_requests_total", outcome="ok") == 1
 
 
-async def test_instance_is_not_told_of_a_client_that_leaves() -> None:
+async def test_instance_of_a_client_that_leaves_is_told_of_no_stop_string() -> None:
     async with fakes(a=hangs_after_a_token) as world:
         await cancelled_after(world, 1, None)
-        assert world.stopped == []
+        assert [cancel.num_tokens for cancel in await world.cancels(1)] == [None]
         assert world.metric("macroserve_requests_total", outcome="cancelled") == 1
 
 
 @pytest.mark.parametrize("answer", [hangs, resets, answers(500, "{}"), taken_note])
-async def test_notice_of_a_stop_string_is_given_up_in_time(
-    answer: Behavior, monkeypatch: pytest.MonkeyPatch
+async def test_request_that_met_a_stop_string_ends_whatever_its_instance_answers(
+    answer: Behavior,
 ) -> None:
-    monkeypatch.setattr("macroserve.serving.ingress.instance_client.STOPPED_TIMEOUT_S", 0.1)
-    async with fakes(on_stopped=answer, a=hangs_after_a_token) as world:
-        began = time.monotonic()
-        await cancelled_after(world, 1, StopStringMet(1))
-        assert time.monotonic() - began < 5
-        assert len(world.stopped) == 1
+    async with fakes(on_cancel=answer, a=hangs_after_a_token) as world:
+        async with asyncio.timeout(5):
+            await cancelled_after(world, 1, StopStringMet(1))
+        assert len(await world.cancels(1)) == 1
         assert world.metric("macroserve_requests_total", outcome="ok") == 1
 
 
 async def test_request_of_a_class_takes_its_targets_to_cell_and_instance() -> None:
-    tags: list[dict[str, object]] = []
+    infos: list[RequestInfo] = []
 
     @Framed
-    async def keeps_the_tag(attempt: Attempt) -> web.StreamResponse | None:
-        tags.append(attempt.body["sampling_params"]["extra_args"]["macroserve"])
+    async def keeps_the_info(attempt: Attempt) -> web.StreamResponse | None:
+        infos.append(attempt.request.info)
         return await good.behave(attempt)
 
-    async with fakes(a=dies, b=keeps_the_tag) as world:
+    async with fakes(a=dies, b=keeps_the_info) as world:
         with in_class(BATCH):
             await tokens(world.dispatcher)
         await tokens(world.dispatcher)
-        asked = [(query.slo_class, query.slo) for query in world.directory.queries]
+        asked = [(query.info.slo_class, query.info.slo) for query in world.directory.queries]
         default = ("default", default_class().slo)
         assert asked == [(BATCH.name, BATCH.slo)] * 2 + [default] * 2
-        assert [(tag.get("slo_class", "default"), tag["slo"]) for tag in tags] == [
-            (name, msgspec.to_builtins(slo)) for name, slo in (asked[1], asked[-1])
-        ]
+        assert [(info.slo_class, info.slo) for info in infos] == [asked[1], asked[-1]]
         ended = {
             name: world.metric("macroserve_requests_total", slo_class=name)
             for name in ("default", BATCH.name)

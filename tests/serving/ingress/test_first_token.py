@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from support.fake_instances import FakeDirectory
 
-from macroserve.api.messages import CellMember
+from macroserve.api.messages import CellMember, RequestInfo
+from macroserve.core.request import Slo
 from macroserve.core.status import Pool
 from macroserve.engine.tokens import Choice, Put, RefusedError, TokenRequest
 from macroserve.serving.ingress.first_token import first_token
@@ -33,6 +34,9 @@ class Streamer:
         self.failures = failures
         self.asked: list[TokenRequest] = []
 
+    def info(self, request_id: str) -> RequestInfo:
+        return RequestInfo(route_id=request_id, age_s=0.0, slo=Slo(1.0, 0.1))
+
     async def stream(self, request: TokenRequest, put: Put) -> None:
         self.asked.append(request)
         if len(self.asked) <= self.failures:
@@ -54,7 +58,7 @@ def test_first_token_without_an_instance_asks_no_cell() -> None:
     directory.looks = 3
     wait_for(directory, streamer)
     assert directory.looks == 0
-    assert [(asked.max_new_tokens, asked.probe) for asked in streamer.asked] == [(1, True)]
+    assert [(asked.max_new_tokens, asked.info.probe) for asked in streamer.asked] == [(1, True)]
 
 
 def test_first_token_that_is_refused_is_asked_for_again() -> None:

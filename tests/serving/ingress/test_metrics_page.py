@@ -1,14 +1,13 @@
 """The merged page shows Prometheus the counts of every source."""
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.emulated_world import token_request
 from support.ingress_counts import counted as value_of
 from support.slo_classes import BATCH, INTERACTIVE, default_class
+from support.token_requests import token_request
 
 from macroserve.api import messages
 from macroserve.core.request import Slo
@@ -25,6 +24,7 @@ from macroserve.serving.ingress.served_request import ServedRequest
 
 DEFAULT = default_class(Slo(1.0, 0.1))
 SOURCES = (("a", 2), ("b", 3))
+REQUEST = token_request("r", slo=DEFAULT.slo)
 
 
 def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -38,10 +38,15 @@ def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 def counted(requests: int) -> IngressMetrics:
     metrics = IngressMetrics("ns", "llama", [DEFAULT])
     for _ in range(requests):
-        with metrics.request(0.0, token_request("r"), DEFAULT) as record:
+        with metrics.request(0.0, REQUEST) as record:
             record.tokens(1, 0.5)
             record.tokens(10, 1.0)
     return metrics
+
+
+def served(slo: Slo) -> ServedRequest:
+    """Return a request with these targets that arrived at 0 s."""
+    return ServedRequest(0.0, messages.RequestInfo(route_id="r", age_s=0.0, slo=slo))
 
 
 def test_merged_pages_keep_every_sample_under_its_labels() -> None:
@@ -82,8 +87,7 @@ def test_merged_page_tells_which_sources_did_not_answer() -> None:
 def test_request_of_no_client_is_in_no_metric() -> None:
     metrics = IngressMetrics("ns", "llama", [DEFAULT])
     before = metrics.page()
-    request = replace(token_request("ready"), probe=True)
-    with metrics.request(0.0, request, DEFAULT) as record:
+    with metrics.request(0.0, token_request("ready", probe=True)) as record:
         assert metrics.page() == before
         record.tokens(1, 0.5)
     assert metrics.page() == before
@@ -134,7 +138,7 @@ def test_metrics_of_cells_have_their_figures() -> None:
     ],
 )
 def test_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> None:
-    record = ServedRequest(0.0, default_class(Slo(1.0, 0.1000001)))
+    record = served(Slo(1.0, 0.1000001))
     for count, now in times:
         record.tokens(count, now)
     assert record.ttft_s == ttft_s
@@ -144,7 +148,7 @@ def test_record_times_what_its_client_sees(times, ttft_s, tpot_s, attained) -> N
 
 @pytest.mark.parametrize(("num_slow", "attained"), [(1, True), (2, False)])
 def test_record_with_one_slow_gap_in_a_hundred_attains(num_slow: int, attained: bool) -> None:
-    record, now = ServedRequest(0.0, default_class(Slo(1.0, 0.1, 0.2))), 0.5
+    record, now = served(Slo(1.0, 0.1, 0.2)), 0.5
     record.tokens(1, now)
     for index in range(100):
         now += 0.3 if index < num_slow else 0.05
@@ -167,7 +171,7 @@ def test_record_with_one_slow_gap_in_a_hundred_attains(num_slow: int, attained: 
 def test_served_request_has_the_outcome_of_its_end(end: BaseException | None, outcome: str) -> None:
     metrics = IngressMetrics("ns", "llama", [DEFAULT])
     try:
-        with metrics.request(0.0, token_request("r"), DEFAULT):
+        with metrics.request(0.0, REQUEST):
             if end is not None:
                 raise end
     except BaseException as error:
@@ -179,7 +183,8 @@ def test_served_request_has_the_outcome_of_its_end(end: BaseException | None, ou
 def test_requests_are_counted_by_class_and_judged_by_its_targets() -> None:
     metrics = IngressMetrics("ns", "llama", [DEFAULT, INTERACTIVE, BATCH])
     for targets in (INTERACTIVE, BATCH, BATCH):
-        with metrics.request(0.0, token_request("r"), targets) as record:
+        request = token_request("r", slo=targets.slo, slo_class=targets.name)
+        with metrics.request(0.0, request) as record:
             record.tokens(1, 2.0)
     metrics.refused("late", "interactive")
 

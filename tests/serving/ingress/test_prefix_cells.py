@@ -1,9 +1,9 @@
 """An ingress sends prompts, also of continued streams, to the cell with their cached prefix."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.emulated_world import World, expected_tokens, running, token_request
 from support.fake_instances import DRAINED, Behavior, dies, dies_after_a_token, fakes, good
 from support.migration import migrate
@@ -22,7 +22,7 @@ THREE = {"cell-0": {"a": LP}, "cell-1": {"b": LP}, "cell-2": {"c": LP}}
 
 def prompt(number: int, round_: int = 0, num_tokens: int = 4) -> TokenRequest:
     request = token_request(f"{number}-{round_}", num_tokens, PROMPT_TOKENS)
-    return replace(request, options={"cache_salt": str(number)})
+    return replace(request, cache_salt=str(number))
 
 
 async def place(world: World, request: TokenRequest, *exclude: str) -> str:

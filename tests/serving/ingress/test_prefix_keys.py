@@ -1,9 +1,11 @@
 """Keys of prefixes are equal only for equal prefixes."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
+from support.token_requests import token_request
 
 from macroserve.api.messages import PREFIX_KEY_BYTES
 from macroserve.core.routing.prefixes import BOUNDARIES
@@ -13,16 +15,8 @@ from macroserve.serving.ingress.prefix_keys import prefix_keys
 PROMPT = tuple(range(1000, 1700))
 
 
-def request(token_ids: tuple[int, ...] = PROMPT, **changes: Any) -> TokenRequest:
-    fields: dict[str, Any] = {
-        "request_id": "r",
-        "token_ids": token_ids,
-        "max_new_tokens": 8,
-        "sampling": {},
-        "options": {},
-        "restartable": True,
-    }
-    return TokenRequest(**{**fields, **changes})
+def request(token_ids: Iterable[int] = PROMPT, **changes: Any) -> TokenRequest:
+    return token_request(prompt=token_ids, **changes)
 
 
 def shared(one: bytes, other: bytes) -> int:
@@ -59,8 +53,8 @@ async def test_prompts_share_the_keys_of_their_equal_beginning(
     "changes",
     [
         {"adapter": "a"},
-        {"options": {"cache_salt": "a"}},
-        {"options": {"features": b"an image"}},
+        {"cache_salt": "a"},
+        {"features": b"an image"},
     ],
     ids=["adapter", "salt", "images"],
 )
@@ -78,6 +72,6 @@ async def test_prompt_that_the_engine_computes_whole_has_no_keys(sampling: dict[
 
 
 async def test_keys_of_the_longest_prompt_take_half_a_kilobyte() -> None:
-    keys = await prefix_keys(request(tuple(range(1 << 18))))
+    keys = await prefix_keys(request(range(1 << 18)))
     assert len(keys) == PREFIX_KEY_BYTES * len(BOUNDARIES)
     assert len(msgspec.json.encode(keys)) <= 514

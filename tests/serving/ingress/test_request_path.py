@@ -86,10 +86,7 @@ async def test_instance_that_was_out_of_sight_comes_back() -> None:
 
 async def test_stream_under_a_grammar_whose_instance_dies_ends() -> None:
     async with running(LP3) as world:
-        request = token_request("r", 200)
-        request = type(request)(
-            request.request_id, request.token_ids, 200, request.sampling, {}, restartable=False
-        )
+        request = token_request("r", 200, sampling={"structured_outputs": {"regex": "a"}})
         task = asyncio.create_task(world.tokens(request))
 
         async def decodes() -> bool:
@@ -190,7 +187,7 @@ async def test_counts_of_a_cell_do_not_fall_when_an_instance_leaves() -> None:
         await cell.release("a")
         assert cell.report().cell.finished == 12
         assert 0 < cell.report().cell.attained <= 12
-        assert cell.report().cell.prompt_tokens == 12 * len(requests[0].token_ids)
+        assert cell.report().cell.prompt_tokens == 12 * requests[0].num_prompt_tokens
 
 
 async def test_cell_with_work_is_busy() -> None:
@@ -265,7 +262,7 @@ async def test_directory_with_full_cells_asks_them_in_turn(
         def route(query: messages.RouteQuery) -> messages.RouteReply:
             asked.append((cell.name, query.ignore_constraints))
             takes = query.ignore_constraints or cell.name in satisfied
-            return messages.RouteReply(query.route_id, "x" if takes else None, 0.0)
+            return messages.RouteReply(query.info.route_id, "x" if takes else None, 0.0)
 
         return route
 

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 from support.log_lines import log_lines
-from support.slo_classes import default_class
+from support.token_requests import token_request
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.request import Slo
-from macroserve.engine.tokens import RefusedError, StopStringMet, TokenRequest
+from macroserve.engine.tokens import RefusedError, StopStringMet
 from macroserve.serving.ingress.served_request import ServedRequest
 
-DEFAULT = default_class(Slo(ttft_s=1.0, tpot_s=0.1))
 PROMPT = (4711, 4712, 4713)
-REQUEST = TokenRequest("r", PROMPT, 8, {"stop": ["secret"]}, {"cache_salt": "secret"}, True)
+INFO = RequestInfo(route_id="r", age_s=0.0, slo=Slo(ttft_s=1.0, tpot_s=0.1))
+REQUEST = token_request("r", PROMPT, sampling={"stop": ["secret"]}, cache_salt="secret")
 
 
 def served(*tokens: tuple[int, float]) -> ServedRequest:
     """Return a request that arrived at 10 s, with tokens (number, time)."""
-    record = ServedRequest(10.0, DEFAULT)
+    record = ServedRequest(10.0, INFO)
     for count, at_s in tokens:
         record.tokens(count, at_s)
     return record

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from support.framed_instance import NAME, FramedInstance, client, framed_instance
 from support.iterated import iterated
+from support.token_requests import token_request
 
 from macroserve.core.batch import HandBackReason
 from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH, INTERVAL_S
-from macroserve.engine.tokens import STOPPED_PATH, Choice, RefusedError, StopStringMet
+from macroserve.engine.tokens import Choice, RefusedError, StopStringMet
 from macroserve.serving.ingress import token_connection
 from macroserve.serving.ingress.instance_client import (
     SILENCE_S,
@@ -40,12 +40,8 @@ async def ingress() -> AsyncIterator[InstanceClient]:
 def streamed(
     ingress: InstanceClient, instance: FramedInstance, name: str = "r"
 ) -> AsyncIterator[Choice]:
-    body: dict[str, Any] = {
-        "request_id": name,
-        "token_ids": PROMPT,
-        "sampling_params": {"max_tokens": 9},
-    }
-    return iterated(lambda put: ingress.stream(NAME, instance.address, body, 0, put))
+    request = token_request(name, PROMPT)
+    return iterated(lambda put: ingress.stream(NAME, instance.address, request, put))
 
 
 async def tokens_of(choices: AsyncIterator[Choice]) -> list[int]:
@@ -64,9 +60,8 @@ async def test_streams_share_a_connection_and_keep_their_tokens_apart(
     tasks = [reading(ingress, instance, f"r{i}") for i in range(5)]
     for index in range(5):
         sequence = await instance.sequence(index)
-        number = int(sequence.body["request_id"][1:])
-        assert sequence.body["token_ids"] == PROMPT
-        assert sequence.body["sampling_params"] == {"max_tokens": 9}
+        number = int(sequence.request.request_id[1:])
+        assert sequence.request == token_request(f"r{number}", PROMPT)
         sequence.put(number, number + 10)
         sequence.put(number + 20, finish="length")
     assert await asyncio.gather(*tasks) == [[i, i + 10, i + 20] for i in range(5)]
@@ -100,8 +95,8 @@ async def test_stream_whose_tokens_cannot_be_taken_fails_alone(
         if choice.token_ids:
             raise ValueError("a fault of the ingress")
 
-    body = {"request_id": "faulty", "token_ids": PROMPT, "sampling_params": {}}
-    faulty = asyncio.create_task(ingress.stream(NAME, instance.address, body, 0, put))
+    request = token_request("faulty", PROMPT)
+    faulty = asyncio.create_task(ingress.stream(NAME, instance.address, request, put))
     sequence = await instance.sequence()
     works = reading(ingress, instance)
     (await instance.sequence(1)).put(1, finish="length")
@@ -135,7 +130,7 @@ async def test_stream_that_fails_in_the_engine_is_broken_and_others_go_on(
     instance: FramedInstance, ingress: InstanceClient
 ) -> None:
     fails, works = reading(ingress, instance, "a"), reading(ingress, instance, "b")
-    by_name = {(await instance.sequence(i)).body["request_id"]: i for i in range(2)}
+    by_name = {(await instance.sequence(i)).request.request_id: i for i in range(2)}
     instance.sequences[by_name["a"]].reader.fail("out of memory")
     with pytest.raises(BrokenError, match="out of memory"):
         await fails
@@ -150,7 +145,7 @@ async def test_stream_whose_client_leaves_ends_at_the_instance(
     instance: FramedInstance, ingress: InstanceClient
 ) -> None:
     task, other = reading(ingress, instance, "a"), reading(ingress, instance, "b")
-    by_name = {(await instance.sequence(i)).body["request_id"]: i for i in range(2)}
+    by_name = {(await instance.sequence(i)).request.request_id: i for i in range(2)}
     task.cancel()
     await instance.sequences[by_name["a"]].ended.wait()
     stays = instance.sequences[by_name["b"]]
@@ -172,18 +167,41 @@ async def test_stream_whose_end_the_instance_missed_ends_by_its_next_token(
     await sequence.ended.wait()
 
 
-async def test_stop_string_is_told_before_the_stream_ends(
-    instance: FramedInstance, ingress: InstanceClient
+@pytest.mark.parametrize(("message", "num_tokens"), [(StopStringMet(7), 5), (None, None)])
+async def test_stream_that_meets_a_stop_string_ends_with_the_instances_own_tokens(
+    instance: FramedInstance,
+    ingress: InstanceClient,
+    message: StopStringMet | None,
+    num_tokens: int | None,
 ) -> None:
-    body = {"request_id": "r", "token_ids": PROMPT, "sampling_params": {}}
-    stream = ingress.stream(NAME, instance.address, body, 0, lambda choice: None)
+    """Other instances have streamed two tokens before."""
+    request = token_request("r", PROMPT, num_streamed_tokens=2)
+    stream = ingress.stream(NAME, instance.address, request, lambda choice: None)
     task = asyncio.create_task(stream)
     sequence = await instance.sequence()
-    task.cancel(StopStringMet(1))
+    task.cancel(message)
     with pytest.raises(asyncio.CancelledError):
         await task
     await sequence.ended.wait()
-    assert instance.paths.index(STOPPED_PATH) < instance.paths.index(CANCEL_PATH)
+    assert sequence.num_tokens == num_tokens
+
+
+async def test_stop_string_met_before_the_instance_answers_the_call_counts(
+    instance: FramedInstance, ingress: InstanceClient
+) -> None:
+    instance.early, came = (5,), asyncio.Event()
+
+    def put(choice: Choice) -> None:
+        if choice.token_ids:
+            came.set()
+
+    request = token_request("r", PROMPT)
+    task = asyncio.create_task(ingress.stream(NAME, instance.address, request, put))
+    await came.wait()
+    task.cancel(StopStringMet(1))
+    sequence = await instance.sequence()
+    await sequence.ended.wait()
+    assert sequence.num_tokens == 1
 
 
 async def test_streams_that_are_broken_off_end(

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from support import certificates, keys
 from support.framed_instance import NAME, FramedInstance, client, framed_instance
+from support.token_requests import token_request
 
 from macroserve.engine.token_frames import CALL_PATH, CANCEL_PATH, FRAMES_PATH
+from macroserve.engine.tokens import unpack
 from macroserve.serving.ingress.instance_client import InstanceClient, UnreachableError
 from macroserve.serving.security.key_source import LiveKeys
 from macroserve.serving.security.reloaded import RELOAD_S
@@ -60,10 +62,9 @@ def live(source: TlsSource | None, clock: Callable[[], float]) -> LiveKeys:
 
 async def tokens(ingress: InstanceClient, instance: FramedInstance) -> list[int]:
     """Return the tokens of a stream from its first to its last."""
-    body = {"request_id": "r", "token_ids": PROMPT, "sampling_params": {}}
-    found: list[int] = []
+    request, found = token_request("r", PROMPT), list[int]()
     await ingress.stream(
-        NAME, instance.address, body, 0, lambda choice: found.extend(choice.token_ids or [])
+        NAME, instance.address, request, lambda choice: found.extend(choice.token_ids or [])
     )
     return found
 
@@ -78,7 +79,7 @@ async def test_streams_over_tls_have_their_tokens_and_one_connection(
     tasks = [reading(ingress, instance) for _ in range(3)]
     for index in range(len(tasks)):
         sequence = await instance.sequence(index)
-        assert sequence.body["token_ids"] == PROMPT
+        assert unpack(sequence.request.token_ids) == PROMPT
         sequence.put(1)
         sequence.put(*PROMPT, finish="length")
     assert await asyncio.gather(*tasks) == [[1, *PROMPT]] * len(tasks)

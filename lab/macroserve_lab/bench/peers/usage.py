@@ -1,4 +1,9 @@
-"""CPU time and memory of a deployment's processes, engines separately (Linux only)."""
+"""CPU time and memory of a deployment's processes, engines separately (Linux only).
+
+An instance of Macroserve serves its ingresses in its engine's process, in threads with names of
+their own. Their CPU time is the deployment's; all other of the process, and its memory, which is
+mostly the model's, is the engine's.
+"""
 
 import os
 from collections import defaultdict
@@ -7,9 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from macroserve.serving.instance import token_process
+
 ENGINE_NAMES = ("VLLM::EngineCor", "VLLM::Worker")
-"""Prefixes of the names that vLLM gives to engine processes, also in Macroserve; Linux keeps 15
-characters."""
+"""Prefixes of the names that vLLM gives to engine processes, also in Macroserve to workers; Linux
+keeps 15 characters."""
+TOKEN_PROCESS = token_process.__name__
+"""Argument of the process of an instance's engine."""
+SERVING_THREAD = "server"
+"""Name of its threads that serve ingresses: a thread begins with the name of the one that starts
+it. The thread that prepares prompts belongs to the engine, as in vLLM."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -24,10 +36,12 @@ class _Process(NamedTuple):
     reaped_ticks: int
     """CPU time of its ended children."""
     rss_bytes: int
+    serving_ticks: int | None = None
+    """CPU time of the threads that serve ingresses, in the process of an instance's engine."""
 
     @property
     def is_engine(self) -> bool:
-        return self.name.startswith(ENGINE_NAMES)
+        return self.name.startswith(ENGINE_NAMES) or self.serving_ticks is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,8 @@ class Usage:
     """Processes of engines; an engine may have several."""
     engine_cpu_s: float = 0.0
     other_cpu_s: float = 0.0
-    """CPU seconds of all processes except engines', and of their ended children."""
+    """CPU seconds of all processes except engines', and of their ended children; and of threads
+    that serve ingresses in an engine's process."""
     engine_rss_bytes: int = 0
     other_rss_bytes: int = 0
 
@@ -56,26 +71,44 @@ class Usage:
             parents += [process.pid for process in below]
         engines = [process for process in found if process.is_engine]
         others = [process for process in found if not process.is_engine]
+        serving_ticks = sum(each.serving_ticks or 0 for each in engines)
+        own_ticks = sum(each.own_ticks for each in engines)
+        other_ticks = sum(each.own_ticks + each.reaped_ticks for each in others)
         return cls(
             len(engines),
-            sum(each.own_ticks for each in engines) / _TICKS_PER_S,
-            sum(each.own_ticks + each.reaped_ticks for each in others) / _TICKS_PER_S,
+            (own_ticks - serving_ticks) / _TICKS_PER_S,
+            (other_ticks + serving_ticks) / _TICKS_PER_S,
             sum(each.rss_bytes for each in engines),
             sum(each.rss_bytes for each in others),
         )
 
 
 def _processes(proc: Path) -> list[_Process]:
+    return [_with_threads(process, proc / str(process.pid)) for process in _stats(proc)]
+
+
+def _stats(proc: Path) -> list[_Process]:
+    """Return the processes of a folder like /proc, or the threads of one like /proc/PID/task."""
     found: list[_Process] = []
     for folder in proc.iterdir():
         if folder.name.isdigit():
-            with suppress(OSError, ValueError):  # the process has ended meanwhile
+            with suppress(OSError, ValueError):  # it has ended meanwhile
                 found.append(_parse(int(folder.name), (folder / "stat").read_text()))
     return found
 
 
+def _with_threads(process: _Process, folder: Path) -> _Process:
+    with suppress(OSError):  # it has ended meanwhile
+        if TOKEN_PROCESS in (folder / "cmdline").read_text().split("\0"):
+            threads = _stats(folder / "task")
+            serving = [each.own_ticks for each in threads if each.name.startswith(SERVING_THREAD)]
+            # Without such a thread, nothing tells the engine from the rest.
+            return process._replace(serving_ticks=sum(serving)) if serving else process
+    return process
+
+
 def _parse(pid: int, stat: str) -> _Process:
-    """Return the process of a line of ``/proc/PID/stat`` (proc_pid_stat(5))."""
+    """Return the process or thread of a line of ``/proc/PID/stat`` (proc_pid_stat(5))."""
     # The name may hold spaces and parentheses.
     head, _, tail = stat.rpartition(")")
     fields = tail.split()

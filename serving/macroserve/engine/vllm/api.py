@@ -1,4 +1,4 @@
-"""HTTP applications built of vLLM's parts: text for the ingress, tokens for the instance."""
+"""The ingress's HTTP application, built of vLLM's parts."""
 
 from argparse import Namespace
 
@@ -23,7 +23,10 @@ from macroserve.engine.vllm.versions import load_chat_template, make_arg_parser
 async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     """Build the ingress's API (completions, chat, messages, tokenization, ...) over ``engine``."""
     args = _arguments(settings)
-    app = await _app(engine, args)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.args = args
+    await init_app_state(engine, app.state, args, ("generate",))
+    init_exception_handler(app)
     attach_models(app)
     attach_tokenize(app)
     register_generate_api_routers(app)
@@ -43,21 +46,6 @@ def limits_of(engine: EngineClient, app: FastAPI) -> RequestLimits:
     template = load_chat_template(app.state.args.chat_template)
     tokenizer = engine.renderer.tokenizer
     return limits_for(config.max_model_len, template_variables(tokenizer, config, template))
-
-
-async def tokens_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
-    """Build an application with vLLM's token-in, token-out handler over ``engine`` in its state."""
-    args = _arguments(settings)
-    args.tokens_only = True
-    return await _app(engine, args)
-
-
-async def _app(engine: EngineClient, args: Namespace) -> FastAPI:
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.state.args = args
-    await init_app_state(engine, app.state, args, ("generate",))
-    init_exception_handler(app)
-    return app
 
 
 def _arguments(settings: EngineSettings) -> Namespace:

@@ -2,36 +2,43 @@
 
 import asyncio
 import time
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
-from starlette.applications import Starlette
+import msgspec
 from vllm import envs
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.inputs import TokensPrompt
+from vllm.config import VllmConfig
+from vllm.exceptions import VLLMValidationError
+from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
-from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.utils import CoreEngineProcManager
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
 
+from macroserve.api.logs import get_logger
+from macroserve.api.messages import RequestInfo
 from macroserve.core.cache_decision import CacheDecision
 from macroserve.core.status import Pool
 from macroserve.engine.engine import EngineShape, Leave
-from macroserve.engine.exits import ended
+from macroserve.engine.exits import name_thread
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tag import RequestTag
-from macroserve.engine.tokens import Stopped, TokenReader
-from macroserve.engine.vllm.api import tokens_app
+from macroserve.engine.tokens import Choice, RefusedError, TokenReader, TokenRequest, pack, unpack
 from macroserve.engine.vllm.caches import with_caches
-from macroserve.engine.vllm.choices import ServingChoices
-from macroserve.engine.vllm.grammar import CheckedInputProcessor
-from macroserve.engine.vllm.greedy import greedy
+from macroserve.engine.vllm.core_loop import CoreLoop
+from macroserve.engine.vllm.features import check_features, decode_features
+from macroserve.engine.vllm.grammar import backend_of
 from macroserve.engine.vllm.options import check_host_cache, check_parallel, engine_args
+from macroserve.engine.vllm.outputs import RunningRequests
 from macroserve.engine.vllm.quantization import naming_quantization
-from macroserve.engine.vllm.scheduler import COMMAND
-from macroserve.engine.vllm.stderr_tail import StderrTail
-from macroserve.engine.vllm.stopped import end_stopped
+from macroserve.engine.vllm.scheduler import command
+from macroserve.engine.vllm.stderr_tail import naming_worker_errors
+
+log = get_logger(__name__)
 
 # (prompts, prompt tokens, output tokens): enough shapes for the first latency fit.
 WARM_UP = ((1, 16, 4), (1, 512, 2), (4, 128, 4), (8, 32, 8), (1, 1024, 2))
@@ -46,49 +53,73 @@ def largest_batch(max_batch_tokens: int, max_model_len: int) -> tuple[int, int, 
 
 
 class VllmEngine:
-    def __init__(self, settings: EngineSettings, pool: Pool) -> None:
+    """An engine in this process.
+
+    thread: an executor of one thread, for the device; vLLM uses the process's main thread.
+    """
+
+    def __init__(
+        self, settings: EngineSettings, pool: Pool, thread: Executor | None = None
+    ) -> None:
         self._settings = settings
         self._pool = pool
-        self._llm: AsyncLLM | None = None
+        self._thread = thread or ThreadPoolExecutor(1, "engine")
+        self._inputs = ThreadPoolExecutor(1, initializer=partial(name_thread, "inputs"))
+        self._config: VllmConfig | None = None
+        self._core: CoreLoop | None = None
+        self._running: RunningRequests | None = None
+        self._stepping: asyncio.Future[None] | None = None
         self._hybrid: CacheDecision | None = None
+        self._adapters: dict[str, LoRARequest] = {}
         self._load_s = 0.0
         self._warm_up_s = 0.0
         self._num_probes = 0
-        self._serving: ServingChoices | None = None
 
-    @property
-    def llm(self) -> AsyncLLM:
-        assert self._llm is not None, "the engine is not started"
-        return self._llm
+    async def start(self, status_path: str | None = None) -> None:
+        """Start the engine. Raises RuntimeError with the cause if a worker's process ends."""
+        loop = asyncio.get_running_loop()
 
-    async def start(self, status_path: str | None = None) -> Starlette:
+        def take(outputs: EngineCoreOutputs) -> None:
+            loop.call_soon_threadsafe(self.running.take, outputs)
+
+        began_s = time.monotonic()
+        core = await loop.run_in_executor(self._thread, self._build, status_path, take)
+        self._load_s = time.monotonic() - began_s
+        self._running = RunningRequests(self.config)
+        self._core, self._stepping = core, loop.run_in_executor(self._thread, core.run)
+        self._stepping.add_done_callback(self._end)
+        for number, (name, path) in enumerate(self._settings.adapters.items(), 1):
+            self._adapters[name] = adapter = LoRARequest(name, number, path)
+            await self.call(partial(EngineCore.add_lora, lora_request=adapter))
+        if self.hybrid.on:
+            by_rank = await self.call(lambda core: core.collective_rpc("measure_rho"))
+            await self.command("set_rebuild", max(by_rank))
+        began_s = time.monotonic()
+        await self._warm_up()
+        self._warm_up_s = time.monotonic() - began_s
+
+    def _build(
+        self, status_path: str | None, take: Callable[[EngineCoreOutputs], None]
+    ) -> CoreLoop:
         args = engine_args(self._settings, self._pool, status_path)
         check_parallel(args)
         check_host_cache(args)
         ordered_strategy(self._settings.strategy, self._settings.ordering)
         with naming_quantization(self._settings):
             args, self._hybrid = with_caches(args, self._settings)
-            began_s = time.monotonic()
-            self._llm = _started(args)
-        self._load_s = time.monotonic() - began_s
-        # Ingresses have checked the constraints, so none is compiled in this process's loop.
-        self._llm.input_processor = CheckedInputProcessor(self._llm.vllm_config, self._llm.renderer)
-        if self._hybrid.on:
-            by_rank = await self._llm.collective_rpc("measure_rho")
-            await self.command("set_rebuild", max(by_rank))
-        began_s = time.monotonic()
-        await self._warm_up()
-        self._warm_up_s = time.monotonic() - began_s
-        app = await tokens_app(self._llm, self._settings)
-        self._serving = ServingChoices.of(app.state)
-        # vLLM reads an environment variable for each token.
-        envs.enable_envs_cache()
-        return app
+            self._config = args.create_engine_config()
+            with naming_worker_errors():
+                return CoreLoop(self._config, take)
+
+    def _end(self, stepping: asyncio.Future[None]) -> None:
+        if not stepping.cancelled() and (error := stepping.exception()):
+            log.error("engine failed", reason=repr(error), exc_info=error)
+            self.running.fail("the engine has failed")
 
     async def _warm_up(self) -> None:
         """Generate tokens, to check the engine and to fit the latency model."""
         longest = self._settings.max_model_len
-        limits = self.llm.vllm_config.scheduler_config
+        limits = self.config.scheduler_config
         rounds = [*WARM_UP]
         if not current_platform.is_cpu():  # which would take a minute
             rounds.append(largest_batch(limits.max_num_batched_tokens, longest))
@@ -106,27 +137,55 @@ class VllmEngine:
                 )
             )
 
-    async def _probe(self, request_id: str, prompt_token_ids: list[int], max_tokens: int) -> None:
-        tag = RequestTag(route_id=request_id, age_s=0.0, slo=self._settings.slo, probe=True)
-        params = greedy(max_tokens, extra_args=tag.to_args())
-        prompt = TokensPrompt(prompt_token_ids=prompt_token_ids)
-        async for _ in self.llm.generate(prompt, params, request_id):
-            pass
+    async def _probe(self, name: str, prompt: list[int], max_new_tokens: int) -> None:
+        info = RequestInfo(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
+        request = TokenRequest(
+            request_id=name,
+            info=info,
+            token_ids=pack(prompt),
+            max_new_tokens=max_new_tokens,
+            sampling={"temperature": 0.0, "ignore_eos": True},
+        )
+        reader = _ProbeReader()
+        leave = await self.submit(request, reader)
+        try:
+            await reader.ended
+        finally:
+            leave(None)
+
+    @property
+    def config(self) -> VllmConfig:
+        assert self._config is not None, "the engine is not started"
+        return self._config
+
+    @property
+    def core(self) -> CoreLoop:
+        assert self._core is not None, "the engine is not started"
+        return self._core
+
+    @property
+    def running(self) -> RunningRequests:
+        assert self._running is not None, "the engine is not started"
+        return self._running
+
+    @property
+    def hybrid(self) -> CacheDecision:
+        assert self._hybrid is not None, "the engine is not started"
+        return self._hybrid
 
     @property
     def shape(self) -> EngineShape:
-        cache = self.llm.vllm_config.cache_config
-        limits = self.llm.vllm_config.scheduler_config
-        assert cache.num_gpu_blocks is not None and self._hybrid is not None
+        cache, limits = self.config.cache_config, self.config.scheduler_config
+        assert cache.num_gpu_blocks is not None
         prefix_caching = decide_prefix_caching(
-            self._settings.prefix_caching, self._hybrid.on, cache.enable_prefix_caching
+            self._settings.prefix_caching, self.hybrid.on, cache.enable_prefix_caching
         )
         return EngineShape(
             cache.num_gpu_blocks - 1,
             cache.block_size,
             limits.max_num_seqs,
             limits.max_num_batched_tokens,
-            str(self._hybrid),
+            str(self.hybrid),
             str(prefix_caching),
             self._load_s,
             self._warm_up_s,
@@ -134,50 +193,107 @@ class VllmEngine:
 
     @property
     def fault(self) -> str | None:
-        if not self.llm.errored:
-            return None
-        codes = [process.exitcode for process in _engine_processes(self.llm)]
-        code = next((code for code in codes if code), None)
-        return "its engine has failed" if code is None else f"its engine's process {ended(code)}"
+        is_running = self._stepping is not None and not self._stepping.done()
+        return None if is_running else "its engine has failed"
 
     @property
     def num_unfinished(self) -> int:
-        return self.llm.output_processor.get_num_unfinished_requests()
+        return len(self.running)
 
-    async def submit(self, body: dict[str, Any], reader: TokenReader) -> Leave:
-        assert self._serving is not None, "the engine is not started"
-        return await self._serving.submit(body, reader)
+    async def submit(self, request: TokenRequest, reader: TokenReader) -> Leave:
+        if fault := self.fault:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, fault)
+        name = request.info.route_id
+        prepared = await self._prepared(request)
+        if name in self.running:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"request {name} is already running")
+        self.running.add(prepared, reader)
 
-    async def end_stopped(self, stopped: Stopped) -> None:
-        await end_stopped(self.llm, stopped)
+        def leave(num_tokens: int | None) -> None:
+            if self.running.end(name, num_tokens):
+                self.core.abort(name)
+
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._inputs, self.core.add, prepared, request.info)
+        except BaseException as error:
+            leave(None)
+            if isinstance(error, ValueError):
+                raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+            raise
+        return leave
+
+    async def _prepared(self, request: TokenRequest) -> EngineCoreRequest:
+        """Return vLLM's form of a request. Raises RefusedError if it cannot be served: the ingress
+        has checked it, but may have other settings during an update."""
+        try:
+            token_ids = unpack(request.token_ids)
+            sampling = {**request.sampling, "max_tokens": request.max_new_tokens}
+            params = msgspec.convert(sampling, SamplingParams)
+            features = None
+            if request.features:
+                features = await asyncio.to_thread(decode_features, request.features)
+                check_features(features, len(token_ids))
+            elif max(token_ids) >= (vocab_size := self.config.model_config.get_vocab_size()):
+                raise ValueError(f"a token id is outside of the vocabulary of {vocab_size}")
+        except (VLLMValidationError, ValueError) as error:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        longest = self._settings.max_model_len
+        if len(token_ids) + request.max_new_tokens > longest:
+            problem = f"prompt and response have at most {longest} tokens"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no adapter {request.adapter}")
+        if params.structured_outputs is not None:
+            params.structured_outputs._backend = backend_of(self.config)
+        return EngineCoreRequest(
+            request_id=request.info.route_id,
+            prompt_token_ids=token_ids,
+            mm_features=features,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=time.time(),
+            lora_request=(request.adapter and self._adapters[request.adapter]) or None,
+            cache_salt=request.cache_salt,
+            data_parallel_rank=None,
+            external_req_id=request.info.route_id,
+            reasoning_ended=request.reasoning_ended,
+            reasoning_parser_kwargs=request.reasoning_parser_kwargs,
+            session_id=request.session,
+        )
 
     async def probe(self) -> None:
         self._num_probes += 1
         await self._probe(f"probe-{self._num_probes}", [1], 1)
 
+    async def call(self, function: Callable[[EngineCore], Any]) -> Any:
+        """Call a function of the engine core between two steps."""
+        if fault := self.fault:
+            raise RuntimeError(fault)
+        return await asyncio.wrap_future(self.core.call(function))
+
     async def command(self, verb: str, argument: Any = None) -> Any:
-        return await self.llm.engine_core.call_utility_async(COMMAND, verb, argument)
+        return await self.call(partial(command, verb=verb, argument=argument))
 
     async def stop(self) -> None:
         envs.disable_envs_cache()
-        if self._llm is not None:
-            self._llm.shutdown()
+        if self._core is not None and self._stepping is not None:
+            self._core.stop()
+            await asyncio.wait([self._stepping])
+        self._thread.shutdown(wait=False)
+        self._inputs.shutdown(wait=False)
 
 
-def _engine_processes(llm: AsyncLLM) -> list[BaseProcess]:
-    manager = llm.engine_core.resources.engine_manager
-    return manager.processes if isinstance(manager, CoreEngineProcManager) else []
+class _ProbeReader:
+    """The reader of a request of which only the end counts."""
 
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-def _started(args: AsyncEngineArgs) -> AsyncLLM:
-    """Start the engine. Raises RuntimeError with the cause if the engine's process ends."""
-    stderr = StderrTail()
-    try:
-        return AsyncLLM.from_engine_args(args)
-    except RuntimeError as error:
-        stderr.close()
-        if "Engine core initialization failed" not in str(error):
-            raise
-        raise RuntimeError(stderr.cause(error)) from error
-    finally:
-        stderr.close()
+    def put(self, choice: Choice) -> None:
+        if choice.finish_reason is not None and not self.ended.done():
+            self.ended.set_result(None)
+
+    def fail(self, message: str) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(RuntimeError(message))

@@ -22,16 +22,6 @@ def prepare_frontend() -> None:
     prepare_environment()
 
 
-def prepare_instance() -> None:
-    """Prepare the process of an instance, which handles all outputs of a step in one chunk.
-
-    Otherwise each chunk's tokens would be sent in a separate frame. Outputs take only microseconds
-    here, as ingresses produce the text.
-    """
-    os.environ.setdefault("VLLM_V1_OUTPUT_PROC_CHUNK_SIZE", str(1 << 20))
-    prepare_environment()
-
-
 def prepare_environment() -> None:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

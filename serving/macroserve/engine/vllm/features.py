@@ -4,17 +4,10 @@ An image is a hash, its place in the prompt, and the tensors from the model's pr
 msgpack, which unpickles nothing.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from vllm import envs
-from vllm.inputs import MultiModalInput, mm_input
-from vllm.multimodal.inputs import (
-    MultiModalFeatureSpec,
-    MultiModalKwargsItem,
-    MultiModalKwargsItems,
-    PlaceholderRange,
-)
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 MAX_FEATURES_BYTES = 48 << 20
@@ -42,27 +35,11 @@ def decode_features(data: bytes) -> list[MultiModalFeatureSpec]:
         raise ValueError(f"the images cannot be decoded: {type(error).__name__}") from error
 
 
-def prompt_with(
-    features: Sequence[MultiModalFeatureSpec], token_ids: list[int], cache_salt: str | None
-) -> MultiModalInput:
-    """Return a prompt with its images, for vLLM's input processor. Raises ValueError for images
-    that do not fit the prompt."""
-    items = defaultdict[str, list[MultiModalKwargsItem]](list)
-    hashes = defaultdict[str, list[str]](list)
-    places = defaultdict[str, list[PlaceholderRange]](list)
+def check_features(features: Sequence[MultiModalFeatureSpec], num_prompt: int) -> None:
+    """Raise ValueError for images that do not fit a prompt of ``num_prompt`` tokens."""
     for feature in features:
         place = feature.mm_position
         if feature.data is None or feature.mm_hash is None:
             raise ValueError("an image has no data")
-        if not 0 <= place.offset <= place.offset + place.length <= len(token_ids):
+        if not 0 <= place.offset <= place.offset + place.length <= num_prompt:
             raise ValueError("an image is outside of the prompt")
-        items[feature.modality].append(feature.data)
-        hashes[feature.modality].append(feature.mm_hash)
-        places[feature.modality].append(place)
-    return mm_input(
-        token_ids,
-        MultiModalKwargsItems(items),
-        dict(hashes),
-        dict(places),
-        cache_salt=cache_salt,
-    )

@@ -13,14 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import numpy as np
 from vllm.config import VllmConfig
 from vllm.exceptions import GracefulHTTPError, VLLMValidationError
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.cache.base import MultiModalCache
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
-from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS, SamplingParams
+from vllm.sampling_params import SamplingParams
 from vllm.tasks import SupportedTask
 from vllm.tokenizers import TokenizerLike
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
@@ -33,23 +32,20 @@ from vllm.v1.engine.output_processor import (
     RequestState,
 )
 from vllm.v1.metrics.stats import PrefillStats
-from vllm.v1.outputs import LogprobsLists
 
 from macroserve.api.logs import get_logger
 from macroserve.engine.tokens import (
     Choice,
-    Logprobs,
     RefusedError,
     StopStringMet,
-    TokenLogprob,
     TokenRequest,
     TokenStreamer,
-    TopLogprob,
+    pack,
 )
 from macroserve.engine.vllm import chunks, images
 from macroserve.engine.vllm.features import MAX_FEATURES_BYTES, MAX_HELD_BYTES, encode_features
 from macroserve.engine.vllm.grammar import CheckedInputProcessor, GrammarChecks
-from macroserve.engine.vllm.prompt_logprobs import check_prompt_logprobs, unpacked
+from macroserve.engine.vllm.logprobs import check_prompt_logprobs, unpacked, unpacked_prompt
 from macroserve.engine.vllm.rendering import bound_rendering
 
 log = get_logger(__name__)
@@ -62,6 +58,7 @@ _TEXT_FIELDS = (
     "output_kind",
     "skip_clone",
     "n",
+    "max_tokens",
 )
 
 MAX_HELD_TOKENS = 1 << 21
@@ -218,7 +215,7 @@ class RemoteCore(EngineCoreClient):
 
     async def _run(self, request: EngineCoreRequest) -> None:
         def put(choice: Choice) -> None:
-            self._outputs.put_nowait(_output(request, choice))
+            self._outputs.put_nowait(_output(request.request_id, choice))
 
         features = b""
         try:
@@ -226,8 +223,7 @@ class RemoteCore(EngineCoreClient):
                 features = await asyncio.to_thread(encode_features, request.mm_features)
                 request.mm_features = None  # as large again
                 self._hold(len(features))
-            token_request = _token_request(request, self._vocab_size, features)
-            await self._streamer.stream(token_request, put)
+            await self._streamer.stream(self._token_request(request, features), put)
         except RefusedError as refusal:
             self._fail(request.request_id, refusal)
         except Exception:
@@ -237,6 +233,26 @@ class RemoteCore(EngineCoreClient):
             self._fail(request.request_id, refusal)
         finally:
             self._held_bytes -= len(features)
+
+    def _token_request(self, request: EngineCoreRequest, features: bytes) -> TokenRequest:
+        params, token_ids = request.sampling_params, request.prompt_token_ids
+        if params is None or token_ids is None:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
+        check_prompt_logprobs(params, len(token_ids), self._vocab_size)
+        assert params.max_tokens is not None, "the input processor sets max_tokens"
+        return TokenRequest(
+            request_id=request.request_id,
+            info=self._streamer.info(request.request_id),
+            token_ids=pack(token_ids),
+            max_new_tokens=params.max_tokens,
+            sampling=_sampling(params),
+            adapter=request.lora_request and request.lora_request.lora_name,
+            cache_salt=request.cache_salt,
+            features=features,
+            reasoning_ended=request.reasoning_ended,
+            reasoning_parser_kwargs=request.reasoning_parser_kwargs,
+            session=request.session_id,
+        )
 
     def _hold(self, num_bytes: int) -> None:
         self._held_bytes += num_bytes
@@ -266,94 +282,25 @@ def _check_size(prompt: Any, n: int) -> None:
         )
 
 
-def _token_request(request: EngineCoreRequest, vocab_size: int, features: bytes) -> TokenRequest:
-    params = request.sampling_params
-    if params is None or request.prompt_token_ids is None:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "only text generation is served")
-    check_prompt_logprobs(params, len(request.prompt_token_ids), vocab_size)
-    assert params.max_tokens is not None, "the input processor sets max_tokens"
-    return TokenRequest(
-        request_id=request.request_id,
-        token_ids=tuple(request.prompt_token_ids),
-        max_new_tokens=params.max_tokens,
-        sampling=_sampling(params, vocab_size),
-        options={
-            name: value
-            for name, value in (
-                ("cache_salt", request.cache_salt),
-                ("reasoning_ended", request.reasoning_ended),
-                ("reasoning_parser_kwargs", request.reasoning_parser_kwargs),
-                ("features", features or None),
-            )
-            if value is not None
-        },
-        restartable=params.structured_outputs is None,
-        adapter=request.lora_request and request.lora_request.lora_name,
-        session=request.session_id,
-    )
-
-
-def _sampling(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
+def _sampling(params: SamplingParams) -> dict[str, Any]:
     values = msgspec.to_builtins(params)
-    fields = {k: v for k, v in values.items() if k not in _TEXT_FIELDS and not k.startswith("_")}
-    return {**fields, **_logprob_fields(params, vocab_size), "detokenize": False}
+    for name in _TEXT_FIELDS:
+        values.pop(name, None)
+    return {**values, "detokenize": False}
 
 
-def _logprob_fields(params: SamplingParams, vocab_size: int) -> dict[str, Any]:
-    """Return sampling fields that request one more logprob than the client did.
-
-    The instance's endpoint counts the sampled token as one of ``logprobs`` and then omits the last
-    one, even if the sampled token is not among the likeliest.
-    """
-    if token_ids := params.logprob_token_ids:
-        if len(token_ids) >= MAX_LOGPROB_TOKEN_IDS:
-            raise RefusedError(
-                HTTPStatus.BAD_REQUEST,
-                f"logprobs of {len(token_ids)} token IDs are requested; at most "
-                f"{MAX_LOGPROB_TOKEN_IDS - 1} are allowed",
-            )
-        padded = [*token_ids, token_ids[-1]]
-        return {"logprob_token_ids": padded, "logprobs": len(padded)}
-    if params.logprobs is not None and 0 <= params.logprobs < vocab_size:
-        return {"logprobs": params.logprobs + 1}
-    return {}
-
-
-def _output(request: EngineCoreRequest, choice: Choice) -> EngineCoreOutput:
-    assert request.sampling_params is not None, "only text generation is served"
+def _output(request_id: str, choice: Choice) -> EngineCoreOutput:
     return EngineCoreOutput(
-        request.request_id,
+        request_id,
         choice.token_ids or [],
-        new_logprobs=_logprobs(choice.logprobs, request.sampling_params),
-        new_prompt_logprobs_tensors=choice.prompt_logprobs and unpacked(choice.prompt_logprobs),
+        new_logprobs=choice.logprobs and unpacked(choice.logprobs),
+        new_prompt_logprobs_tensors=choice.prompt_logprobs
+        and unpacked_prompt(choice.prompt_logprobs),
         finish_reason=_FINISH_REASONS[choice.finish_reason] if choice.finish_reason else None,
         stop_reason=choice.stop_reason,
         prefill_stats=PrefillStats(num_cached_tokens=choice.num_cached)
         if choice.num_cached
         else None,
-    )
-
-
-def _others(token: TokenLogprob, params: SamplingParams) -> list[TopLogprob]:
-    """Return the requested tokens besides the sampled one: the named ones, or the likeliest."""
-    if params.logprob_token_ids:
-        return [top for top in token.top_logprobs if top.token_id != token.token_id]
-    by_rank = sorted(token.top_logprobs, key=lambda top: top.rank or 0)
-    asked = params.logprobs or 0
-    return by_rank if asked < 0 else by_rank[:asked]
-
-
-def _logprobs(logprobs: Logprobs | None, params: SamplingParams) -> LogprobsLists | None:
-    """Convert to vLLM's columns: the sampled token first, then the other requested ones."""
-    if logprobs is None or not logprobs.content:
-        return None
-    rows = [[token, *_others(token, params)] for token in logprobs.content]
-    # A sampled token whose logprob is NaN comes without others.
-    width = min(len(row) for row in rows)
-    return LogprobsLists(
-        np.array([[c.token_id for c in row[:width]] for row in rows]),
-        np.array([[c.logprob for c in row[:width]] for row in rows], dtype=np.float32),
-        np.array([row[0].rank or 0 for row in rows]),
     )
 
 

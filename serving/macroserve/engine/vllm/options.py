@@ -14,7 +14,6 @@ from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.model_executor.models import registry
 from vllm.platforms import current_platform
-from vllm.sampling_params import MAX_LOGPROB_TOKEN_IDS
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
@@ -93,7 +92,6 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             # Ingresses process images and always send them whole.
             "mm_processor_cache_gb": 0,
             **frontend_args(settings),
-            "max_logprobs": _max_logprobs(settings),
         },
         scheduler_cls=SCHEDULER_CLASS,
         additional_config={
@@ -186,13 +184,6 @@ def _check_drafter(speculation: dict[str, Any]) -> None:
             "engine.args.speculativeConfig with method ngram needs the Python package numba, which "
             "is not installed here; name a draft model, or use an image with numba"
         )
-
-
-def _max_logprobs(settings: EngineSettings) -> int:
-    """Return an instance's limit, which exceeds the ingress's: the ingress, which checks requests,
-    asks for one more and has a separate limit on ``logprob_token_ids``."""
-    most = settings.args.get("max_logprobs", AsyncEngineArgs.max_logprobs)
-    return most if most < 0 else max(most, MAX_LOGPROB_TOKEN_IDS) + 1
 
 
 def with_hybrid_cache(args: AsyncEngineArgs) -> AsyncEngineArgs:

@@ -15,6 +15,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.batch import Batch, BatchResult
 from macroserve.core.hybrid_cache import keeping_hidden
 from macroserve.core.latency import LatencyModel
@@ -25,10 +26,9 @@ from macroserve.core.scheduler.scheduler import InstanceScheduler
 from macroserve.core.status import Pool
 from macroserve.core.tuning import Tuning
 from macroserve.engine.commands import apply_command
-from macroserve.engine.exits import die_with_parent
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.status import Heart, StatusSender
-from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX, RequestTag
+from macroserve.engine.tokens import DEAD_END, HAND_BACK_PREFIX
 from macroserve.engine.vllm import ENGINE_NICENESS, OPTIONS_KEY
 from macroserve.engine.vllm.block_groups import (
     block_groups,
@@ -43,17 +43,12 @@ from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks
 from macroserve.engine.vllm.shape import assumed_device, model_shape
 from macroserve.engine.vllm.step_kinds import StepKinds
 
-COMMAND = "macroserve_command"
-"""Name under which a frontend calls ``MacroserveScheduler.command`` in the engine's process."""
 
-
-def _command(core: EngineCore, verb: str, argument: Any) -> Any:
+def command(core: EngineCore, verb: str, argument: Any) -> Any:
+    """Apply a command of ``commands.apply_command`` to the core's scheduler."""
     scheduler = core.scheduler
     assert isinstance(scheduler, MacroserveScheduler)
     return scheduler.command(verb, argument)
-
-
-setattr(EngineCore, COMMAND, _command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +72,12 @@ class MacroserveScheduler(ExactScheduler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        die_with_parent()
         _yield_to_servers()
         config = self.vllm_config.additional_config
         assert isinstance(config, dict)
         options = config[OPTIONS_KEY]
         self._slo = Slo(**options["slo"])
+        self._introduced: dict[str, RequestInfo] = {}
         managers = self.kv_cache_manager.coordinator.single_type_managers
         self._hybrid_blocks = managers[0] if isinstance(managers[0], HybridBlocks) else None
         shape = model_shape(self.vllm_config)
@@ -151,16 +146,22 @@ class MacroserveScheduler(ExactScheduler):
 
     # -- requests in and out
 
+    def introduce(self, request_id: str, info: RequestInfo) -> None:
+        """Take what Macroserve knows of the request that is added next; without, it gets the
+        instance's targets."""
+        self._introduced[request_id] = info
+
     def add_request(self, request: Request) -> None:
         now = time.monotonic()
         super().add_request(request)
-        params = request.sampling_params
+        params, name = request.sampling_params, request.request_id
         assert params is not None, "only generation requests are served"
-        self._kinds.add(request.request_id, params)
-        tag = RequestTag.from_args(params.extra_args, request.request_id, self._slo)
+        self._kinds.add(name, params)
+        unknown = RequestInfo(route_id=name, age_s=0.0, slo=self._slo)
+        info = self._introduced.pop(name, unknown)
         sizes = (request.num_prompt_tokens, request.max_tokens)
         adapter = request.lora_request and request.lora_request.lora_name
-        known = tag.to_request(request.request_id, *sizes, now, adapter)
+        known = info.to_request(name, *sizes, now, adapter)
         refusal = self.policy.add_request(known, now)
         if refusal is not None:
             # Not expected: the frontend checks lengths, and vLLM checks at the start that the pool

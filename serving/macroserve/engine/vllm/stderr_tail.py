@@ -1,13 +1,30 @@
-"""The tail of stderr, which shows why an engine's process ended; vLLM only reports that it did."""
+"""The tail of stderr, which shows why a worker's process ended; vLLM only reports that it did."""
 
 import os
 import re
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 MAX_LINES = 200
 _EXCEPTION = re.compile(r"(?:^|\s)((?:[\w.]+\.)?\w*(?:Error|Exception|Exit)(?:: .+)?)$")
-_EXIT_CODE = re.compile(r"'EngineCore\w*': (-?\d+)")
+_FAILED = "WorkerProc initialization failed"
+
+
+@contextmanager
+def naming_worker_errors() -> Iterator[None]:
+    """Convert vLLM's error for a worker that failed at the start to RuntimeError with the cause."""
+    tail = StderrTail()
+    try:
+        yield
+    except Exception as error:
+        tail.close()
+        if not str(error).startswith(_FAILED):
+            raise
+        raise RuntimeError(tail.cause or str(error)) from error
+    finally:
+        tail.close()
 
 
 class StderrTail:
@@ -28,14 +45,12 @@ class StderrTail:
     def close(self) -> None:
         os.dup2(self._stderr, 2)
 
-    def cause(self, error: Exception) -> str:
-        """Return why the engine's process ended, by vLLM's error; call it after ``close``."""
+    @property
+    def cause(self) -> str | None:
+        """Return the last exception; call it after ``close``."""
         self._thread.join(1)  # the thread ends with the last writing process
-        code = _EXIT_CODE.search(str(error))
-        if code and int(code[1]) < 0:
-            return f"the engine's process was killed (signal {-int(code[1])})"
         found = [match[1] for line in self._lines if (match := _EXCEPTION.search(line))]
-        return found[-1] if found else str(error)
+        return found[-1] if found else None
 
     def _pass_on(self, reader: int) -> None:
         line = b""

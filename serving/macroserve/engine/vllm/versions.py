@@ -1,12 +1,11 @@
 """Differences between the supported versions of vLLM; all other names that the adapter uses are in
 each of them (``tests/engine/test_vllm_touches.py``)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
 from PIL import Image
-from vllm.entrypoints.scale_out.token_in_token_out.protocol import GenerateRequest
 from vllm.multimodal import image as vllm_image
 from vllm.renderers.hf import HfRenderer
 
@@ -23,18 +22,9 @@ __all__ = [
     "FrontendArgs",
     "load_chat_template",
     "make_arg_parser",
-    "not_passed_on",
     "open_image",
     "wrap_render_timeout",
 ]
-
-_REASONING = ("reasoning_ended", "reasoning_parser_kwargs")
-
-
-def not_passed_on(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of ``AsyncLLM.add_request`` that the token endpoint does not read (0.31)."""
-    fields = GenerateRequest.model_fields
-    return {name: body[name] for name in _REASONING if name in body and name not in fields}
 
 
 def wrap_render_timeout(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

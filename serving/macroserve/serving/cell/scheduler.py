@@ -196,12 +196,13 @@ class CellScheduler:
         decision = self._ledger.assign(request, now, ignore_constraints=query.ignore_constraints)
         self._decisions[decision.reason] += 1
         instance = decision.instance
-        if instance and query.first and not query.probe:
+        if instance and query.first and not query.info.probe:
             num_to_compute = query.num_prompt_tokens - decision.num_cached
-            self._load.add(num_to_compute, query.predicted_new_tokens, now, query.slo_class)
+            slo_class = query.info.slo_class
+            self._load.add(num_to_compute, query.predicted_new_tokens, now, slo_class)
         handle = self._connections[instance].handle if instance else None
         return messages.RouteReply(
-            query.route_id,
+            query.info.route_id,
             instance,
             self._ledger.waiting_prefill_s,
             handle.address if handle else "",

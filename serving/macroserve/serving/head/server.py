@@ -34,7 +34,7 @@ from macroserve.core.scaling.load_recorder import aged, total
 from macroserve.serving.admin import ANSWER_TIMEOUT, AdminApi, OrderError
 from macroserve.serving.discovery import InstanceDiscovery
 from macroserve.serving.head.cells import CELLS_PATH, HeadCells
-from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.errors import error_response
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.ray.cells import DeployError, RayCells
 from macroserve.serving.ray.registry import cell_urls

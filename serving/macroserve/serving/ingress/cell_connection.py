@@ -53,7 +53,7 @@ class CellConnection:
         if not self.open:
             raise ConnectionResetError(f"{self.name} is gone")
         future = asyncio.get_running_loop().create_future()
-        self._waiting[query.route_id] = future
+        self._waiting[query.info.route_id] = future
         self._asked_tokens += query.num_prompt_tokens
         try:
             async with asyncio.timeout(REPLY_TIMEOUT_S):
@@ -61,7 +61,7 @@ class CellConnection:
                 return await future
         finally:
             self._asked_tokens -= query.num_prompt_tokens
-            del self._waiting[query.route_id]
+            del self._waiting[query.info.route_id]
 
     async def send(self, message: messages.ToCell) -> None:
         with contextlib.suppress(ConnectionError, TimeoutError):

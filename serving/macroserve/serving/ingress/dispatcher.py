@@ -12,14 +12,12 @@ import uuid
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from math import inf
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from macroserve.api import messages
 from macroserve.api.logs import get_logger
 from macroserve.core.batch import HandBackReason
-from macroserve.core.request import Request
 from macroserve.core.routing.attempts import Attempts, AvoidList
 from macroserve.core.routing.queue_wait import retry_after_s
 from macroserve.core.scheduler.estimators import LengthPredictor
@@ -37,7 +35,6 @@ from macroserve.serving.ingress.instance_client import (
 )
 from macroserve.serving.ingress.metrics import IngressMetrics
 from macroserve.serving.ingress.prefix_keys import prefix_keys
-from macroserve.serving.ingress.request_body import request_body
 from macroserve.serving.ingress.request_targets import current_class
 from macroserve.serving.ingress.served_request import ServedRequest
 from macroserve.serving.ingress.session import session_key
@@ -134,28 +131,25 @@ class Dispatcher:
     def _targets(self) -> SloClass:
         return current_class(self._default)
 
+    def info(self, request_id: str) -> messages.RequestInfo:
+        targets = self._targets
+        return messages.RequestInfo(
+            route_id=request_id, age_s=0.0, slo=targets.slo, slo_class=targets.name
+        )
+
     async def stream(self, request: TokenRequest, put: Put) -> None:
         """Stream the tokens of a request. Raises RefusedError for the client's fault, without an
         instance (503), or after too many broken attempts (500)."""
         arrival = self._clock()
-        targets = self._targets
-        accepted = Request(
-            request.request_id,
-            arrival,
-            len(request.token_ids),
-            request.max_new_tokens,
-            targets.slo,
-            probe=request.probe,
-            adapter=request.adapter,
-            slo_class=targets.name,
-        )
+        sizes = (request.num_prompt_tokens, request.max_new_tokens)
+        accepted = request.info.to_request(request.request_id, *sizes, arrival)
         emitted: list[int] = []
         attempts = Attempts()
         offloaded = False
         searched_s = 0.0
         failure: dict[str, str] | None = None
         with (
-            self._metrics.request(arrival, request, targets) as record,
+            self._metrics.request(arrival, request) as record,
             record.logged(request, request.adapter or self._model),
         ):
 
@@ -169,25 +163,42 @@ class Dispatcher:
 
             prefix, session = await prefix_keys(request), session_key(request.session)
             while True:
-                query = self._query(accepted, prefix, session, len(emitted), attempts, offloaded)
+                info = replace(
+                    self._aged(request.info, arrival),
+                    route_id=uuid.uuid4().hex,
+                    num_streamed_tokens=len(emitted),
+                )
+                attempted = request.attempt(info, emitted)
+                num_new = self._lengths.predict(accepted, len(emitted)) - len(emitted)
+                query = messages.RouteQuery(
+                    info=info,
+                    num_prompt_tokens=attempted.num_prompt_tokens,
+                    max_new_tokens=attempted.max_new_tokens,
+                    predicted_new_tokens=num_new,
+                    exclude=tuple(attempts.failed),
+                    offloaded=offloaded,
+                    trial=attempts.is_suspect(self._directory.explained),
+                    adapter=request.adapter,
+                    prefix=prefix,
+                    session=session,
+                )
                 began = self._clock()
                 routed = await self._route(query, arrival, began + GIVE_UP_S - searched_s)
                 searched_s += self._clock() - began
-                query = self._aged(query, arrival)
                 if failure:
                     log.info(
                         "request rerouted",
                         id=request.request_id,
                         **failure,
                         to_instance=routed.instance,
-                        attempt_id=query.route_id,
+                        attempt_id=info.route_id,
                         streamed_tokens=len(emitted),
                     )
                 began = self._clock()
                 try:
-                    body = request_body(request, query, emitted)
-                    await self._attempt(body, routed, query, attempts, take)
-                    if not request.probe:
+                    attempted = replace(attempted, info=self._aged(info, arrival))
+                    await self._attempt(attempted, routed, query, attempts, take)
+                    if not request.info.probe:
                         self._lengths.observe(accepted, len(emitted))
                     return
                 except HandedBackError as handed_back:
@@ -221,36 +232,9 @@ class Dispatcher:
 
     # -- one attempt
 
-    def _query(
-        self,
-        request: Request,
-        prefix: bytes,
-        session: bytes,
-        num_emitted: int,
-        attempts: Attempts,
-        offloaded: bool,
-    ) -> messages.RouteQuery:
-        return messages.RouteQuery(
-            route_id=uuid.uuid4().hex,
-            age_s=self._clock() - request.arrival_s,
-            num_prompt_tokens=request.num_prompt_tokens + num_emitted,
-            max_new_tokens=max(1, request.max_new_tokens - num_emitted),
-            predicted_new_tokens=self._lengths.predict(request, num_emitted) - num_emitted,
-            slo=request.slo,
-            slo_class=request.slo_class,
-            probe=request.probe,
-            num_streamed_tokens=num_emitted,
-            exclude=tuple(attempts.failed),
-            offloaded=offloaded,
-            trial=attempts.is_suspect(self._directory.explained),
-            adapter=request.adapter,
-            prefix=prefix,
-            session=session,
-        )
-
-    def _aged(self, query: messages.RouteQuery, arrival_s: float) -> messages.RouteQuery:
-        """Return the query with the request's current age: a search can take a minute."""
-        return msgspec.structs.replace(query, age_s=self._clock() - arrival_s)
+    def _aged(self, info: messages.RequestInfo, arrival_s: float) -> messages.RequestInfo:
+        """Return the request's info with its current age: a search can take a minute."""
+        return replace(info, age_s=self._clock() - arrival_s)
 
     async def _route(
         self, query: messages.RouteQuery, arrival_s: float, give_up_s: float
@@ -265,7 +249,7 @@ class Dispatcher:
             if routed is not None:
                 self._metrics.placed(routed.reason)
                 return routed
-            query = self._aged(query, arrival_s)
+            query = replace(query, info=self._aged(query.info, arrival_s))
         raise RefusedError(
             HTTPStatus.SERVICE_UNAVAILABLE, "no instance was available for the request"
         )
@@ -276,11 +260,11 @@ class Dispatcher:
         """Exclude instances that have failed the request, and unreachable ones."""
         runs = [member.run for member in self._directory.members.values()]
         avoided = self._avoid.names(runs, self._clock())
-        return msgspec.structs.replace(query, exclude=(*failed, *avoided.difference(failed)))
+        return replace(query, exclude=(*failed, *avoided.difference(failed)))
 
     async def _attempt(
         self,
-        body: dict[str, Any],
+        request: TokenRequest,
         routed: RoutedInstance,
         query: messages.RouteQuery,
         attempts: Attempts,
@@ -291,7 +275,7 @@ class Dispatcher:
         settling: asyncio.Task[None] | None = None
 
         def settle() -> asyncio.Task[None]:
-            return asyncio.create_task(self._directory.settle(routed, query.route_id))
+            return asyncio.create_task(self._directory.settle(routed, query.info.route_id))
 
         def take(choice: Choice) -> None:
             nonlocal arrived, settling
@@ -304,9 +288,7 @@ class Dispatcher:
                 put(choice)
 
         try:
-            await self._client.stream(
-                routed.instance, routed.address, body, query.num_streamed_tokens, take
-            )
+            await self._client.stream(routed.instance, routed.address, request, take)
         finally:
             if settling is None and (query.trial or not arrived):
                 settling = settle()
@@ -347,7 +329,7 @@ class Dispatcher:
         *_, last = attempts.breaks
         if query.trial and last.lasted_s <= attempts.probation_s(explained):
             runs = tuple(found.run for found in attempts.counted(explained))
-            await self._directory.settle(routed, query.route_id, runs)
+            await self._directory.settle(routed, query.info.route_id, runs)
         else:
             await self._sleep(EXPLAIN_S)
             if not attempts.is_over(self._directory.explained):

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 
-from macroserve.engine.tokens import Choice, RefusedError, TokenRequest, TokenStreamer
+from msgspec.structs import replace
+
+from macroserve.engine.tokens import Choice, RefusedError, TokenRequest, TokenStreamer, pack
 from macroserve.serving.ingress.cell_directory import CellDirectory
 
 LOOK_S = 1.0
@@ -15,12 +17,10 @@ async def first_token(directory: CellDirectory, streamer: TokenStreamer) -> None
     """Wait until an instance has generated a token."""
     request = TokenRequest(
         request_id="ready",
-        token_ids=(1,),
+        info=replace(streamer.info("ready"), probe=True),
+        token_ids=pack([1]),
         max_new_tokens=1,
         sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
-        options={},
-        restartable=True,
-        probe=True,
     )
     came = asyncio.Event()
 

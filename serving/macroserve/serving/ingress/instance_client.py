@@ -8,35 +8,29 @@ import asyncio
 import contextlib
 import socket
 from http import HTTPStatus
-from typing import Any
 
 import aiohttp
 import msgspec
 from aiohttp.connector import AddrInfoType
 
-from macroserve.api.access_token import Audience
-from macroserve.api.keys import Purpose
 from macroserve.core.batch import HandBackReason
-from macroserve.engine.tag import DEAD_END, HAND_BACK_PREFIX
 from macroserve.engine.token_frames import INTERVAL_S
 from macroserve.engine.tokens import (
-    STOPPED_PATH,
+    DEAD_END,
+    HAND_BACK_PREFIX,
     Choice,
     Put,
     RefusedError,
-    Stopped,
-    stop_string_met,
+    TokenRequest,
 )
 from macroserve.serving.ingress.token_connection import ConnectionEndedError, TokenConnection
-from macroserve.serving.security.calls import UnprovedError, session, to
+from macroserve.serving.security.calls import UnprovedError, session
 from macroserve.serving.security.key_source import LiveKeys
 
 CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 10 * INTERVAL_S
 """Ten missed frames: a busy machine delays one or two, and a stream in a network partition may
 pause for 15 s, which leaves time to continue elsewhere."""
-STOPPED_TIMEOUT_S = 1.0
-"""Time-out for reporting a stop string, which only metrics need: the client has its answer."""
 KEEP_ALIVE_IDLE_S, KEEP_ALIVE_INTERVAL_S, KEEP_ALIVE_PROBES = 5, 2, 3
 
 
@@ -99,27 +93,13 @@ class InstanceClient:
         if connection := self._connections.pop(instance, None):
             connection.break_off()
 
-    async def stream(
-        self, instance: str, address: str, body: dict[str, Any], num_earlier: int, put: Put
-    ) -> None:
+    async def stream(self, instance: str, address: str, request: TokenRequest, put: Put) -> None:
         """Pass choices to ``put`` until the last one, starting with an empty one when the instance
         has accepted the request. Raises HandedBackError, UnreachableError, BrokenError or
-        RefusedError.
-
-        body: vLLM's ``GenerateRequest``.
-        num_earlier: tokens of the stream that came from other instances.
-        """
-
-        async def on_cancel(end: asyncio.CancelledError) -> None:
-            if met := stop_string_met(end):
-                num_tokens = max(0, met.num_tokens - num_earlier)
-                stopped = Stopped(body["request_id"], num_tokens)
-                await self._report_stopped(instance, address, stopped)
-
-        request = {name: value for name, value in body.items() if name != "token_ids"}
+        RefusedError."""
         try:
             connection = await self._connected(instance, address)
-            last = await connection.stream(body["token_ids"], request, put, on_cancel)
+            last = await connection.stream(request, put)
             _check_ended(last)
             put(last)
         except UNREACHABLE as error:
@@ -153,19 +133,6 @@ class InstanceClient:
     def _session(self) -> aiohttp.ClientSession:
         assert self._http is not None, "the client is not started"
         return self._http
-
-    async def _report_stopped(self, instance: str, address: str, stopped: Stopped) -> None:
-        """Let the instance count the request as finished. If its stream just closed, vLLM would
-        take it for an aborted one, which its metrics do not count."""
-        with contextlib.suppress(aiohttp.ClientError, OSError):
-            async with asyncio.timeout(STOPPED_TIMEOUT_S):
-                async with self._session.post(
-                    address + STOPPED_PATH,
-                    data=msgspec.json.encode(stopped),
-                    headers=to(Audience(Purpose.GENERATION, instance)),
-                    allow_redirects=False,
-                ):
-                    pass
 
 
 def _guarded_socket(address: AddrInfoType) -> socket.socket:

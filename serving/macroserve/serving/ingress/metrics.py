@@ -98,15 +98,13 @@ class IngressMetrics:
         self._placed.labels(**self.names, reason=reason).inc()
 
     @contextmanager
-    def request(
-        self, arrival_s: float, request: TokenRequest, targets: SloClass
-    ) -> Iterator[ServedRequest]:
+    def request(self, arrival_s: float, request: TokenRequest) -> Iterator[ServedRequest]:
         """Count a client's request, from its arrival to its end; probes are not counted."""
-        record = ServedRequest(arrival_s, targets)
-        if request.probe:
+        record = ServedRequest(arrival_s, request.info)
+        if request.info.probe:
             yield record
             return
-        self._prompt_tokens.labels(**self.names).inc(len(request.token_ids))
+        self._prompt_tokens.labels(**self.names).inc(request.num_prompt_tokens)
         self._in_flight.inc()
         try:
             yield record

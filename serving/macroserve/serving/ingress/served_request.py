@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from macroserve.api.logs import get_logger
-from macroserve.core.slo_class import SloClass
+from macroserve.api.messages import RequestInfo
 from macroserve.engine.tokens import RefusedError, TokenRequest, stop_string_met
 
 CLIENT_CLOSED_REQUEST = 499
@@ -18,10 +18,10 @@ log = get_logger(__name__)
 class ServedRequest:
     """Times, tokens and outcome of a request, as its client sees them."""
 
-    def __init__(self, arrival_s: float, targets: SloClass) -> None:
+    def __init__(self, arrival_s: float, info: RequestInfo) -> None:
         self.arrival_s = arrival_s
-        self.slo_class = targets.name
-        self._slo = targets.slo
+        self.slo_class = info.slo_class
+        self._slo = info.slo
         self._num_slow = 0
         self.first_s: float | None = None
         self.last_s = arrival_s
@@ -84,7 +84,7 @@ class ServedRequest:
                 id=request.request_id,
                 model=model,
                 slo_class=self.slo_class,
-                prompt_tokens=len(request.token_ids),
+                prompt_tokens=request.num_prompt_tokens,
                 output_tokens=self.num_tokens,
                 ttft_s=_rounded(self.ttft_s),
                 tpot_s=_rounded(self.tpot_s),

@@ -6,7 +6,6 @@ import itertools
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import aiohttp
 import msgspec
@@ -23,16 +22,13 @@ from macroserve.engine.token_frames import (
     FrameParser,
     Item,
     encode,
-    pack,
 )
-from macroserve.engine.tokens import Choice, Put
+from macroserve.engine.tokens import Choice, Put, TokenRequest, stop_string_met
 from macroserve.serving.security.calls import to
 
 CANCEL_TIMEOUT_S = 2.0
 IDLE_S = 30.0
 """Time after which a connection without streams is closed, as it wakes both ends each second."""
-
-OnCancel = Callable[[asyncio.CancelledError], Awaitable[None]]
 
 
 class ConnectionEndedError(Exception):
@@ -119,20 +115,15 @@ class TokenConnection:
             self._reading.cancel()
         self._end(error or ConnectionEndedError("the streams were broken off"))
 
-    async def stream(
-        self, token_ids: list[int], request: dict[str, Any], put: Put, on_cancel: OnCancel
-    ) -> Choice:
+    async def stream(self, request: TokenRequest, put: Put) -> Choice:
         """Pass choices to ``put``, starting with an empty one when the instance has accepted the
         request; return the last one. Raises the errors of ``check``, ConnectionEndedError, or the
-        error that ended the connection.
-
-        request: fields of vLLM's ``GenerateRequest`` except the tokens.
-        on_cancel: called when the stream is cancelled, before the instance is notified.
-        """
+        error that ended the connection."""
         number = next(self._numbers)
         self._streams[number] = stream = _Stream(put)
+        num_tokens: int | None = None
         try:
-            body = encode(Call(self._name, number, pack(token_ids), request))
+            body = encode(Call(self._name, number, request))
             async with self._http.post(
                 self.address + CALL_PATH, data=body, headers=self._headers, allow_redirects=False
             ) as response:
@@ -141,7 +132,9 @@ class TokenConnection:
             # Shielded, so that an end during a cancellation still counts.
             return await asyncio.shield(stream.end)
         except asyncio.CancelledError as end:
-            await on_cancel(end)
+            if met := stop_string_met(end):
+                # The instance counts these tokens, of which others may be on their way.
+                num_tokens = max(0, met.num_tokens - request.info.num_streamed_tokens)
             raise
         finally:
             del self._streams[number]
@@ -149,7 +142,7 @@ class TokenConnection:
             if stream.end.done():
                 stream.end.exception()  # retrieved, so that asyncio does not log it
             elif self.open:
-                self._cancel(number)
+                self._cancel(number, num_tokens)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         """Pass items to the streams until the connection ends."""
@@ -183,17 +176,17 @@ class TokenConnection:
         for stream in self._streams.values():
             stream.fail(error)
 
-    def _cancel(self, number: int) -> None:
+    def _cancel(self, number: int, num_tokens: int | None = None) -> None:
         if number not in self._cancelling:
             self._cancelling.add(number)
-            self._tasks.add(task := asyncio.create_task(self._post_cancel(number)))
+            self._tasks.add(task := asyncio.create_task(self._post_cancel(number, num_tokens)))
             task.add_done_callback(self._tasks.discard)
 
-    async def _post_cancel(self, number: int) -> None:
+    async def _post_cancel(self, number: int, num_tokens: int | None) -> None:
         try:
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 async with asyncio.timeout(CANCEL_TIMEOUT_S):
-                    body = encode(Cancel(self._name, [number]))
+                    body = encode(Cancel(self._name, number, num_tokens))
                     url = self.address + CANCEL_PATH
                     async with self._http.post(
                         url, data=body, headers=self._headers, allow_redirects=False

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -25,13 +24,12 @@ from macroserve.engine.token_frames import (
     decode_call,
     decode_cancel,
     frames,
-    unpack,
 )
-from macroserve.engine.tokens import Choice, RefusedError, TokenReader
+from macroserve.engine.tokens import Choice, RefusedError, TokenReader, TokenRequest
 
 log = get_logger(__name__)
 
-Submit = Callable[[dict[str, Any], TokenReader], Awaitable[Leave]]
+Submit = Callable[[TokenRequest, TokenReader], Awaitable[Leave]]
 """See ``engine.engine.Engine.submit``."""
 
 
@@ -49,7 +47,6 @@ class Connection:
         """Item of each stream, to which further tokens are added."""
         self._changed = asyncio.Event()
         self._closing = False
-        self._ending: set[asyncio.Future[None]] = set()
 
     def put(self, stream: int, choice: Choice) -> None:
         token_ids = choice.token_ids or []
@@ -78,11 +75,6 @@ class Connection:
         self._closing = True
         self._changed.set()
 
-    def end(self, leave: Awaitable[None]) -> None:
-        """Run ``leave``, which removes a request from the engine."""
-        self._ending.add(ending := asyncio.ensure_future(leave))
-        ending.add_done_callback(self._ending.discard)
-
     def leave(self) -> None:
         """End all streams after the reader has disconnected."""
         for stream in list(self.streams.values()):
@@ -109,17 +101,19 @@ class Stream:
         self._number = number
         self._leave: Leave | None = None
         self._has_left = False
+        self._num_tokens: int | None = None
+        """See ``leave``."""
 
-    async def start(self, submit: Submit, body: dict[str, Any]) -> None:
+    async def start(self, submit: Submit, request: TokenRequest) -> None:
         """Start the request. Raises the errors of ``submit``."""
         self._connection.streams[self._number] = self
         try:
-            self._leave = await submit(body, self)
+            self._leave = await submit(request, self)
         except BaseException:
             self._end()
             raise
         if self._has_left:
-            await self._leave()
+            self._leave(self._num_tokens)
 
     def put(self, choice: Choice) -> None:
         if not self._has_left:
@@ -133,12 +127,12 @@ class Stream:
             self._connection.fail(self._number, message)
             self.leave()
 
-    def leave(self) -> None:
-        """End the request after its client has left."""
-        self._has_left = True
+    def leave(self, num_tokens: int | None = None) -> None:
+        """End the request, whose client has left, or has met a stop string after ``num_tokens``."""
+        self._has_left, self._num_tokens = True, num_tokens
         self._end()
         if self._leave is not None:
-            self._connection.end(self._leave())
+            self._leave(num_tokens)
 
     def _end(self) -> None:
         self._connection.streams.pop(self._number, None)
@@ -196,7 +190,6 @@ class TokenFrames:
             return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason)
         try:
             call = decode_call(await _bounded_body(request))
-            body = {**call.request, "token_ids": unpack(call.token_ids)}
         except (msgspec.MsgspecError, ValueError) as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
         connection = self._connections.get(call.connection)
@@ -207,7 +200,7 @@ class TokenFrames:
             return _refusal(HTTPStatus.BAD_REQUEST, "the stream's number is taken")
         stream = Stream(connection, call.stream)
         try:
-            await stream.start(self._submit, body)
+            await stream.start(self._submit, call.request)
         except RefusedError as refusal:
             return _refusal(refusal.status, refusal.message)
         return Response()
@@ -217,10 +210,9 @@ class TokenFrames:
             cancel = decode_cancel(await _bounded_body(request))
         except (msgspec.MsgspecError, ValueError) as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
-        if connection := self._connections.get(cancel.connection):
-            for number in cancel.streams:
-                if stream := connection.streams.get(number):
-                    stream.leave()
+        connection = self._connections.get(cancel.connection)
+        if connection and (stream := connection.streams.get(cancel.stream)):
+            stream.leave(cancel.num_tokens)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

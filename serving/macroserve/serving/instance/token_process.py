@@ -13,14 +13,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any, assert_never
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 import uvloop
 
+from macroserve.api.logs import get_logger
 from macroserve.api.option_names import in_manifest_words
-from macroserve.engine.exits import die_with_parent, ended, num_oom_kills
+from macroserve.engine.exits import die_with_parent, ended, name_thread, num_oom_kills
 from macroserve.serving import logs
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.heap import freeze
@@ -37,9 +41,13 @@ from macroserve.serving.instance.channel import (
 )
 from macroserve.serving.instance.token_server import STOP_GRACE_S, TokenServer, TokenServerOptions
 
+T = TypeVar("T")
+
 END_TIMEOUT_S = STOP_GRACE_S + 10
 """Time for an engine to stop before it is killed."""
 KILL_TIMEOUT_S = 2.0
+
+log = get_logger(__name__)
 
 
 class StartError(Exception):
@@ -177,10 +185,38 @@ class TokenProcess:
 # -- inside the server process
 
 
-async def _serve(sock: socket.socket, setup: Setup) -> None:
+class MainThread(Executor):
+    """An executor in the process's main thread, where vLLM runs an engine and some of its code has
+    to run; the event loop is in another."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = Future[T]()
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._calls.put(call)
+        return future
+
+    def run(self) -> None:
+        """Run calls until ``shutdown``."""
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._calls.put(None)
+
+
+async def _serve(sock: socket.socket, setup: Setup, main_thread: MainThread) -> None:
     channel = await Channel.over(sock)
     try:
-        server = TokenServer(setup.options)
+        server = TokenServer(setup.options, main_thread)
         started = await server.start(setup.status_path, channel.send)
         freeze()
         channel.send(started)
@@ -221,11 +257,20 @@ def main(fd: int) -> None:
     # Ctrl-C is for the control process, which then sends Stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
-    setup = _setup(sock)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(sock, setup))
-    # Without waiting for threads of the engine.
-    os._exit(0)
+    setup, main_thread = _setup(sock), MainThread()
+
+    def serve() -> None:
+        name_thread("server")
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_serve(sock, setup, main_thread))
+            os._exit(0)  # without waiting for threads of the engine
+        except BaseException:
+            log.exception("server process failed")
+            os._exit(1)
+
+    threading.Thread(target=serve, name="server").start()
+    main_thread.run()
 
 
 if __name__ == "__main__":

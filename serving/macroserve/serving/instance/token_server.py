@@ -1,20 +1,20 @@
 """An instance's engine and its token endpoint, which run in the instance's server process.
 
-It serves the paths of ``engine.token_frames``, ``POST /macroserve/stopped`` (the text of a request
-has met a stop string) and ``GET /metrics``. Health checks go to ``instance.server``, because one
-request may block this process's loop for seconds.
+It serves the paths of ``engine.token_frames`` and ``GET /metrics``. Health checks go to
+``instance.server``, as a step of the engine may hold up this process for seconds.
 """
 
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from macroserve.api import messages
@@ -24,7 +24,6 @@ from macroserve.core.health import BEAT_S
 from macroserve.core.status import Pool
 from macroserve.engine.engine import Engine
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import STOPPED_PATH, Stopped
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.instance.channel import ServerBeat, Started
@@ -39,19 +38,19 @@ STOP_GRACE_S = 5.0
 OPEN_PATHS = ("/metrics",)
 
 
-def build_engine(settings: EngineSettings, pool: Pool) -> Engine:
+def build_engine(settings: EngineSettings, pool: Pool, thread: Executor | None) -> Engine:
     if settings.emulated:
         from macroserve.engine.emulated import EmulatedEngine
 
         return EmulatedEngine(settings, pool)
     from macroserve.engine.rehearsal import rehearse
-    from macroserve.engine.vllm.environment import prepare_instance
+    from macroserve.engine.vllm.environment import prepare_environment
 
     rehearse(settings.rehearse)
-    prepare_instance()
+    prepare_environment()
     from macroserve.engine.vllm.engine import VllmEngine
 
-    return VllmEngine(settings, pool)
+    return VllmEngine(settings, pool, thread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +68,16 @@ class TokenServerOptions:
 
 
 class TokenServer:
-    """An engine behind its HTTP endpoint for tokens."""
+    """An engine behind its HTTP endpoint for tokens.
 
-    def __init__(self, options: TokenServerOptions) -> None:
+    thread: see ``VllmEngine``.
+    """
+
+    def __init__(self, options: TokenServerOptions, thread: Executor | None = None) -> None:
         self._options = options
         self._keys = LiveKeys(options.keys)
         self._audience = Audience(Purpose.GENERATION, options.name)
-        self._engine = build_engine(options.settings, options.pool)
+        self._engine = build_engine(options.settings, options.pool, thread)
         self._frames = TokenFrames(self._engine.submit, lambda: self._engine.fault)
         self._server: HttpServer | None = None
         self._beating = BackgroundTasks()
@@ -89,14 +91,10 @@ class TokenServer:
         on_beat: called every BEAT_S by the event loop.
         """
         listener = bound(self._options.host, self._options.port)
-        app = await self._engine.start(status_path)
-        app.router.routes.extend(self._frames.routes())
-        app.router.routes.append(Route("/metrics", self._metrics))
-        app.router.routes.append(Route(STOPPED_PATH, self._stopped, methods=["POST"]))
+        await self._engine.start(status_path)
+        app = Starlette(routes=[*self._frames.routes(), Route("/metrics", self._metrics)])
         guarded = CallGuard(app, self._keys, self._audiences)
         self._server = HttpServer(guarded, STOP_GRACE_S, tls=self._keys.tls)
-        # vLLM's handler of a dead engine stops this server by the attribute.
-        app.state.server = self._server
         await self._server.start(listener)
         self._beating.start("heartbeat", self._beat(on_beat))
         address = base_url(self._keys.tls, self._options.host, listener.getsockname()[1])
@@ -133,14 +131,6 @@ class TokenServer:
         while True:
             on_beat(ServerBeat(self._engine.num_unfinished, self.fault))
             await asyncio.sleep(BEAT_S)
-
-    async def _stopped(self, request: Request) -> Response:
-        try:
-            stopped = msgspec.json.decode(await request.body(), type=Stopped)
-        except msgspec.MsgspecError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        await self._engine.end_stopped(stopped)
-        return Response(status_code=204)
 
     def _audiences(self, path: str) -> tuple[Audience, ...] | None:
         return None if path in OPEN_PATHS else (self._audience,)
