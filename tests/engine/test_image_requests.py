@@ -9,32 +9,34 @@ import httpx
 import pytest
 import torch
 
+from macroserve.api.messages import RequestInfo
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, PromptLogprobs, Put, TokenRequest
+from macroserve.engine.tokens import Choice, Logprobs, Put, TokenRequest, unpack
 from macroserve.engine.vllm.environment import prepare_environment
 from macroserve_lab.bench.kind_models import build
 
 prepare_environment()
 
 from support.pictures import base64_of, image, text, user  # noqa: E402
+from support.public_app import shaped  # noqa: E402
 from support.slo_classes import default_class  # noqa: E402
 from vllm.v1.outputs import LogprobsTensors  # noqa: E402
 
 from macroserve.engine.vllm import frontend  # noqa: E402
 from macroserve.engine.vllm.api import limits_of, text_app  # noqa: E402
-from macroserve.engine.vllm.features import decode_features, prompt_with  # noqa: E402
+from macroserve.engine.vllm.features import check_features, decode_features  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
+from macroserve.engine.vllm.logprobs import packed  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
-from macroserve.engine.vllm.prompt_logprobs import packed  # noqa: E402
 from macroserve.serving.ingress.body_limit import BodyLimit  # noqa: E402
-from macroserve.serving.ingress.error_shape import ErrorShape  # noqa: E402
 from macroserve.serving.ingress.request_check import RequestCheck  # noqa: E402
 from macroserve.serving.ingress.request_targets import RequestTargets  # noqa: E402
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
+SLO = Slo(ttft_s=2.0, tpot_s=0.1)
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 
 
@@ -47,16 +49,20 @@ class Streamer:
         self.go = asyncio.Event()
         self.go.set()
 
+    def info(self, request_id: str) -> RequestInfo:
+        return RequestInfo(route_id=request_id, age_s=0.0, slo=SLO)
+
     async def stream(self, request: TokenRequest, put: Put) -> None:
         self.requests.append(request)
         self.came.release()
         await self.go.wait()
         asked = request.sampling.get("prompt_logprobs")
-        logprobs = None if asked is None else made_up_logprobs(request.token_ids, asked)
+        token_ids = unpack(request.token_ids)
+        logprobs = None if asked is None else made_up_logprobs(token_ids, asked)
         put(Choice([20], "length", prompt_logprobs=logprobs))
 
 
-def made_up_logprobs(token_ids: tuple[int, ...], num: int) -> PromptLogprobs:
+def made_up_logprobs(token_ids: list[int], num: int) -> Logprobs:
     """Return logprobs of which the token's own is -1, and those of the likeliest are -2, -3, ..."""
     rows = [[token, *range(num)] for token in token_ids[1:]]
     values = [[-1.0 - column for column in range(num + 1)] for _ in rows]
@@ -78,7 +84,7 @@ class Ingress:
 
     @property
     def features(self) -> list[bytes]:
-        return [request.options["features"] for request in self.streamer.requests]
+        return [request.features for request in self.streamer.requests]
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +95,14 @@ async def ingress(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ing
         max_model_len=1024,
         strategy="unified",
         dtype="float32",
-        slo=Slo(ttft_s=2.0, tpot_s=0.1),
+        slo=SLO,
         args={"limit_mm_per_prompt": {"image": 2}},
     )
     streamer = Streamer()
     llm = RemoteLLM(frontend_config(settings), streamer, lambda: None, GrammarChecks(settings))
     app = await text_app(llm, settings)
     targets = RequestTargets(default_class(settings.slo), (), takes_numbers=False)
-    app = ErrorShape(BodyLimit(RequestCheck(app, limits_of(llm, app), targets)))
+    app = shaped(BodyLimit(app, RequestCheck(limits_of(llm, app), targets)))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         yield Ingress(http, streamer)
@@ -106,21 +112,20 @@ async def test_features_of_an_image_say_where_it_is_in_the_prompt(ingress: Ingre
     answer = await ingress.chat(text("w1"), image(0), text("w2 w3"))
     assert answer.status_code == 200, answer.text
     (request,) = ingress.streamer.requests
-    (feature,) = decode_features(request.options["features"])
-    place = feature.mm_position
-    token_ids = request.token_ids[place.offset : place.offset + place.length]
+    (feature,) = decode_features(request.features)
+    place, prompt = feature.mm_position, unpack(request.token_ids)
+    token_ids = prompt[place.offset : place.offset + place.length]
     assert place.is_embed is not None
     image_id = max(set(token_ids), key=token_ids.count)
     assert place.is_embed.tolist() == [token == image_id for token in token_ids]
     assert 0 < place.get_num_embeds() < place.length
-    prompt = prompt_with([feature], [*request.token_ids], "salt")
-    assert prompt["mm_hashes"] == {"image": [feature.mm_hash]}
-    assert prompt.get("cache_salt") == "salt"
+    assert feature.modality == "image" and feature.mm_hash
+    check_features([feature], len(prompt))
 
 
 async def test_text_alone_has_no_features(ingress: Ingress) -> None:
     assert (await ingress.chat(text("w1"))).status_code == 200
-    assert "features" not in ingress.streamer.requests[0].options
+    assert ingress.features == [b""]
 
 
 async def test_image_is_sent_whole_each_time_and_to_each_choice(ingress: Ingress) -> None:
@@ -147,7 +152,7 @@ async def test_image_means_the_same_in_each_api(ingress: Ingress) -> None:
         assert answer.status_code == 200, answer.text
         (request,) = ingress.streamer.requests
         assert request.token_ids == chat.token_ids
-        assert request.options["features"] == chat.options["features"]
+        assert request.features == chat.features
 
 
 async def test_logprobs_of_a_prompt_reach_the_client(ingress: Ingress) -> None:
@@ -247,4 +252,4 @@ async def test_features_outside_of_the_prompt_are_refused(ingress: Ingress) -> N
     await ingress.chat(image(0))
     (feature,) = decode_features(ingress.features[0])
     with pytest.raises(ValueError, match="outside of the prompt"):
-        prompt_with([feature], [1, 2, 3], None)
+        check_features([feature], 3)

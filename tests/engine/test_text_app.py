@@ -9,9 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
+from support.public_app import shaped
 
+from macroserve.api.messages import RequestInfo
+from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, Put, TokenRequest
+from macroserve.engine.tokens import Choice, Put, TokenRequest, unpack
 from macroserve.engine.vllm.environment import prepare_environment
 
 prepare_environment()
@@ -22,7 +25,6 @@ from macroserve.engine.vllm.api import text_app  # noqa: E402
 from macroserve.engine.vllm.frontend import RemoteLLM  # noqa: E402
 from macroserve.engine.vllm.grammar import GrammarChecks  # noqa: E402
 from macroserve.engine.vllm.options import frontend_config  # noqa: E402
-from macroserve.serving.ingress.error_shape import ErrorShape  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -47,6 +49,9 @@ class FakeStreamer:
         self.text = "Hello"
         self.encode: Any = None
         self.requests: list[TokenRequest] = []
+
+    def info(self, request_id: str) -> RequestInfo:
+        return RequestInfo(route_id=request_id, age_s=0.0, slo=Slo(2.0, 0.1))
 
     async def stream(self, request: TokenRequest, put: Put) -> None:
         self.requests.append(request)
@@ -82,11 +87,11 @@ def answers(
             *tokenizer.encode(text, add_special_tokens=False),
             tokenizer.eos_token_id,
         ]
-        app = ErrorShape(await text_app(llm, settings))
+        app = shaped(await text_app(llm, settings))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             found = [await client.request(m, path, **more) for m, path, more in requests]
-        seen.extend(tokenizer.decode(request.token_ids) for request in streamer.requests)
+        seen.extend(tokenizer.decode(unpack(each.token_ids)) for each in streamer.requests)
         return found
 
     seen: list[str] = []

@@ -8,8 +8,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from macroserve.serving.ingress.api_keys import LiveApiKeys, environment_source
 from macroserve.serving.ingress.body_limit import BodyLimit
-from macroserve.serving.ingress.error_shape import ErrorShape
 from macroserve.serving.ingress.gate import Gate
+from macroserve.serving.ingress.public_responses import PublicResponses
+from macroserve.serving.ingress.request_check import Checked
 
 KEY = "sk-one"
 WITH_KEY = {"authorization": f"Bearer {KEY}"}
@@ -31,8 +32,20 @@ class FakeApp:
         await send({"type": "http.response.body", "body": self._chunks[-1]})
 
 
-def guarded(app: Any, **limits: int) -> Any:
-    return ErrorShape(Gate(BodyLimit(app, **limits), LiveApiKeys(environment_source(KEY))))
+RETRY_AFTER_S = 7
+
+
+def unchecked(scope: Scope, body: bytes) -> Checked:
+    return Checked(scope, body, None)
+
+
+def guarded(app: Any, *, has_ids: bool = False, **limits: int) -> PublicResponses:
+    keys = LiveApiKeys(environment_source(KEY))
+    return shaped(Gate(BodyLimit(app, unchecked, **limits), keys), has_ids=has_ids)
+
+
+def shaped(app: Any, *, has_ids: bool = False) -> PublicResponses:
+    return PublicResponses(app, lambda: RETRY_AFTER_S, has_ids=has_ids)
 
 
 class Answer:

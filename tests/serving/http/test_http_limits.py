@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.errors import error_response
 from macroserve.serving.http.protocol import HttpLimits
 from macroserve.serving.http.server import HttpServer, bound
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from starlette.types import Receive, Scope, Send
-from support.public_app import FakeApp, ask, call
+from support.public_app import FakeApp, ask, call, unchecked
 
 from macroserve.serving.ingress.body_limit import BodyLimit
 
@@ -12,10 +12,10 @@ from macroserve.serving.ingress.body_limit import BodyLimit
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 def test_body_above_the_limit_gets_413_whatever_the_method(method: str) -> None:
     app = FakeApp()
-    answer = call(BodyLimit(app, 10), "/", method=method, parts=(b"a" * 6, b"a" * 6))
+    answer = call(BodyLimit(app, unchecked, 10), "/", method=method, parts=(b"a" * 6, b"a" * 6))
     assert (answer.status, app.bodies) == (413, [])
     length = {"content-length": "11"}
-    answer = call(BodyLimit(app, 10), "/", method=method, headers=length)
+    answer = call(BodyLimit(app, unchecked, 10), "/", method=method, headers=length)
     assert (answer.status, answer.num_received) == (413, 0)
 
 
@@ -30,7 +30,7 @@ def test_bodies_of_all_requests_are_bounded_until_their_responses_begin() -> Non
             await go_on.wait()
         await send({"type": "http.response.body"})
 
-    limit = BodyLimit(app, 10, 10)
+    limit = BodyLimit(app, unchecked, 10, 10)
 
     async def run() -> list[int]:
         held = [asyncio.create_task(ask(limit, "/stream", parts=(b"aaaa",))) for _ in range(2)]
@@ -48,7 +48,7 @@ def test_bodies_of_all_requests_are_bounded_until_their_responses_begin() -> Non
 
 
 def test_body_that_is_refused_or_left_gives_its_bytes_back() -> None:
-    limit = BodyLimit(FakeApp(), 10, 20)
+    limit = BodyLimit(FakeApp(), unchecked, 10, 20)
 
     async def run() -> list[int]:
         too_large, fits = (b"a" * 9, b"a" * 9), (b"a" * 9, b"")

@@ -7,7 +7,6 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 from support.public_app import KEY, WITH_KEY, FakeApp, call, guarded
 
-from macroserve.serving.http.middleware import RetryAfter
 from macroserve.serving.ingress.api_keys import ApiKeySource, LiveApiKeys
 from macroserve.serving.ingress.gate import KEY_CLASS, Gate
 from macroserve.serving.ingress.public_routes import PUBLIC_ROUTES, Access
@@ -142,14 +141,6 @@ def test_refused_client_that_waits_to_send_its_body_is_let_go() -> None:
     answer = call(guarded(FakeApp()), "/v1/completions", headers={"expect": "100-continue"})
     assert (answer.status, answer.headers["connection"]) == (401, "close")
     assert answer.headers["www-authenticate"] == "Bearer"
-
-
-@pytest.mark.parametrize(
-    ("status", "retry_after"), [(200, None), (400, None), (429, "7"), (500, None), (503, "7")]
-)
-def test_retry_after_is_sent_only_to_clients_that_may_retry(status: int, retry_after) -> None:
-    answer = call(RetryAfter(FakeApp(status), lambda: 7), "/v1/completions", headers=WITH_KEY)
-    assert answer.headers.get("retry-after") == retry_after
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ async def echo(request: Request) -> Response:
 async def post(path: str, body: bytes, **headers: str) -> httpx.Response:
     app = Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])
     targets = RequestTargets(default_class(), (INTERACTIVE,), takes_numbers=True)
-    checked = BodyLimit(RequestCheck(app, RequestLimits(), targets))
+    checked = BodyLimit(app, RequestCheck(RequestLimits(), targets))
     transport = httpx.ASGITransport(app=checked)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         return await http.post(path, content=body, headers=headers)

@@ -10,7 +10,6 @@ from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.openai.models.api_router import attach_router as attach_models
 from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 from vllm.entrypoints.serve.exception_handling.register import init_exception_handler
-from vllm.entrypoints.serve.middleware.x_request_id import XRequestIdMiddleware
 from vllm.entrypoints.serve.tokenize.api_router import attach_router as attach_tokenize
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -31,8 +30,6 @@ async def text_app(engine: EngineClient, settings: EngineSettings) -> FastAPI:
     attach_tokenize(app)
     register_generate_api_routers(app)
     app.add_api_route("/version", _version)
-    if args.enable_request_id_headers:
-        app.add_middleware(XRequestIdMiddleware)
     return app
 
 

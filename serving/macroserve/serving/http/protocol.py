@@ -14,7 +14,7 @@ from typing import Any
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.errors import error_response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from macroserve.serving.http.middleware import error_response
+from macroserve.serving.http.errors import error_response
 from macroserve.serving.ingress.api_keys import LiveApiKeys
 from macroserve.serving.ingress.public_routes import (
     UNSERVED,

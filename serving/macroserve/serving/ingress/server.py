@@ -23,11 +23,7 @@ from macroserve.serving.admin import AdminApi
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.head.cells import cells_of
 from macroserve.serving.heap import freeze, return_large_blocks
-from macroserve.serving.http.middleware import (
-    CloseConnectionsMiddleware,
-    RetryAfter,
-    error_response,
-)
+from macroserve.serving.http.errors import error_response
 from macroserve.serving.http.protocol import HttpLimits
 from macroserve.serving.http.server import HttpServer, bound
 from macroserve.serving.ingress.api_keys import ApiKeySource, LiveApiKeys
@@ -35,7 +31,6 @@ from macroserve.serving.ingress.body_limit import BodyLimit
 from macroserve.serving.ingress.cell_directory import CellDirectory
 from macroserve.serving.ingress.cors import with_cors
 from macroserve.serving.ingress.dispatcher import Dispatcher
-from macroserve.serving.ingress.error_shape import ErrorShape
 from macroserve.serving.ingress.first_token import first_token
 from macroserve.serving.ingress.gate import Gate
 from macroserve.serving.ingress.metrics import (
@@ -46,6 +41,7 @@ from macroserve.serving.ingress.metrics import (
     scrape,
     sources_page,
 )
+from macroserve.serving.ingress.public_responses import PublicResponses
 from macroserve.serving.ingress.request_check import RequestCheck
 from macroserve.serving.ingress.request_targets import RequestTargets
 from macroserve.serving.security.calls import session
@@ -145,10 +141,14 @@ class IngressServer:
             self._settings.slo_classes,
             takes_numbers=self._settings.takes_request_targets,
         )
-        checked = BodyLimit(RequestCheck(app, limits, targets))
-        self._closing = CloseConnectionsMiddleware(ErrorShape(Gate(checked, self._api_keys)))
-        answering = RetryAfter(self._closing, self._dispatcher.retry_after_s)
-        self._server = HttpServer(with_cors(answering, self._settings.api), self._options.grace_s)
+        checked = BodyLimit(app, RequestCheck(limits, targets))
+        self._public = PublicResponses(
+            Gate(checked, self._api_keys),
+            self._dispatcher.retry_after_s,
+            has_ids=self._settings.api.get("enable_request_id_headers", False),
+        )
+        public_app = with_cors(self._public, self._settings.api)
+        self._server = HttpServer(public_app, self._options.grace_s)
         # vLLM's error handlers read this attribute.
         app.state.server = self._server
         self._private_server = HttpServer(
@@ -163,7 +163,7 @@ class IngressServer:
 
     async def leave(self) -> None:
         """Report not ready, and wait until load balancers stop sending requests."""
-        self._closing.leaving = True
+        self._public.leaving = True
         await asyncio.sleep(LEAVING_S)
 
     async def stop(self) -> None:
@@ -226,7 +226,7 @@ class IngressServer:
         return Response()
 
     async def _ready_endpoint(self, request: Request) -> Response:
-        if self._closing.leaving:
+        if self._public.leaving:
             return error_response(503, "this replica is about to stop")
         if self._ready and self._directory.members:
             return Response()

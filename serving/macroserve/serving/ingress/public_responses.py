@@ -1,22 +1,24 @@
-"""Errors of the public endpoint in OpenAI's or Anthropic's shape, with the manifest's field names.
-
-``http.middleware.RetryAfter`` adds Retry-After to 429 and 503; its value is computed in
-``core.routing.queue_wait``.
-"""
+"""Responses of the public endpoint: their headers, and errors in OpenAI's or Anthropic's shape with
+the manifest's field names."""
 
 import json
 import re
+import uuid
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from macroserve.api.option_names import in_manifest_words
-from macroserve.serving.http.middleware import error_body
+from macroserve.serving.http.errors import error_body
+from macroserve.serving.ingress.gate import REQUEST_ID
 from macroserve.serving.ingress.public_routes import is_anthropic
 
 MAX_ERROR_BYTES = 64 << 10
+_REQUEST_ID = "x-request-id"
 _ERROR_EVENT = re.compile(
     rb'(?P<name>(event: error\n)?)data: (?P<data>\{("type":"error",)?"error":.*\})\n\n'
 )
@@ -33,19 +35,55 @@ _ANTHROPIC_TYPES = {
 }
 
 
-class ErrorShape:
+class PublicResponses:
     """Middleware that rewrites responses of 400 and above (a framework's ``{"detail": ...}``, plain
     text) to OpenAI's shape, on ``/v1/messages`` to Anthropic's. Flags of vLLM in a message become
     fields of the manifest, also in an event that ends a stream.
 
     A stream that begins with an error becomes a response with the error's status, which clients
     retry where that helps: the start of a stream is sent with its first event.
+
+    429 and 503 have ``Retry-After``. While ``leaving`` is set, connections are closed, so that
+    clients reach another replica.
+
+    retry_after_s: returns the value of ``Retry-After``, seconds.
+    has_ids: whether each response has ``X-Request-Id``: that of the request, or a new one, which
+    the application sees in the request.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, retry_after_s: Callable[[], int], *, has_ids: bool = False
+    ) -> None:
+        self.leaving = False
         self._app = app
+        self._retry_after_s = retry_after_s
+        self._has_ids = has_ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        fixed: list[tuple[bytes, bytes]] = []
+        if self._has_ids and scope["type"] == "http":
+            named = Headers(scope=scope).get(_REQUEST_ID)
+            is_valid = named is not None and REQUEST_ID.fullmatch(named)
+            request_id = named if named and is_valid else uuid.uuid4().hex
+            fixed.append((_REQUEST_ID.encode(), request_id.encode()))
+            if named is None:
+                scope = {**scope, "headers": [*scope["headers"], *fixed]}
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [*fixed, *self._headers(message["status"])]
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
+            await send(message)
+
+        await self._shape(scope, receive, send_with_headers)
+
+    def _headers(self, status: int) -> Iterator[tuple[bytes, bytes]]:
+        if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+            yield b"retry-after", str(self._retry_after_s()).encode()
+        if self.leaving:
+            yield b"connection", b"close"
+
+    async def _shape(self, scope: Scope, receive: Receive, send: Send) -> None:
         shaped = _Shaped(scope, receive, send)
         try:
             await self._app(scope, receive, shaped.send)

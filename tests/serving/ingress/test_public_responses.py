@@ -1,13 +1,14 @@
-"""Errors have the shape of the client's API, with the manifest's field names."""
+"""Errors have the shape of the client's API, with the manifest's field names; responses have their
+headers."""
 
 import asyncio
 import json
+import re
 
 import pytest
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from support.public_app import WITH_KEY, Answer, FakeApp, call, guarded
-
-from macroserve.serving.ingress.error_shape import ErrorShape
+from support.public_app import RETRY_AFTER_S, WITH_KEY, Answer, FakeApp, call, guarded, shaped
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def sent_by(app: ASGIApp) -> list[Message]:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await ErrorShape(app)({"type": "http", "path": "/v1/completions"}, send, send)
+        await shaped(app)({"type": "http", "path": "/v1/completions"}, send, send)
 
     with pytest.raises(RuntimeError):
         asyncio.run(run())
@@ -169,3 +170,62 @@ def test_stream_that_fails_before_its_first_event_gets_500() -> None:
         raise RuntimeError
 
     assert Answer(sent_by(failing), 0).status == 500
+
+
+# -- headers
+
+
+@pytest.mark.parametrize("status", [200, 400, 429, 500, 503])
+def test_retry_after_is_sent_only_to_clients_that_may_retry(status: int) -> None:
+    answer = call(shaped(FakeApp(status)), "/v1/completions")
+    expected = str(RETRY_AFTER_S) if status in (429, 503) else None
+    assert answer.headers.get("retry-after") == expected
+
+
+@pytest.mark.parametrize("leaving", [True, False])
+def test_connections_are_closed_only_while_the_replica_leaves(leaving: bool) -> None:
+    app = guarded(FakeApp())
+    app.leaving = leaving
+    for headers in (WITH_KEY, None):
+        answer = call(app, "/v1/completions", headers=headers)
+        assert answer.headers.get("connection") == ("close" if leaving else None)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/v1/completions", {**WITH_KEY, "x-request-id": "abc-1"}, 200),
+        ("/v1/completions", {"x-request-id": "abc-1"}, 401),
+        ("/nowhere", {**WITH_KEY, "x-request-id": "abc-1"}, 404),
+    ],
+)
+def test_response_and_refusal_have_the_id_of_the_request(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    answer = call(guarded(FakeApp(), has_ids=True), path, headers=headers)
+    assert (answer.status, answer.headers["x-request-id"]) == (status, "abc-1")
+
+
+@pytest.mark.parametrize("headers", [WITH_KEY, {}, {**WITH_KEY, "x-request-id": "\x1b[31m"}])
+def test_request_without_a_valid_id_gets_a_new_one_each_time(headers: dict[str, str]) -> None:
+    app = guarded(FakeApp(), has_ids=True)
+    answers = [call(app, "/v1/completions", headers=headers) for _ in range(2)]
+    ids = {answer.headers["x-request-id"] for answer in answers}
+    assert len(ids) == 2 and all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
+
+
+def test_application_gets_the_id_that_the_response_has() -> None:
+    seen: list[str | None] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(Headers(scope=scope).get("x-request-id"))
+        await FakeApp()(scope, receive, send)
+
+    answer = call(guarded(app, has_ids=True), "/v1/completions", headers=WITH_KEY)
+    assert seen == [answer.headers["x-request-id"]]
+
+
+def test_response_has_no_id_unless_ids_are_switched_on() -> None:
+    headers = {**WITH_KEY, "x-request-id": "abc-1"}
+    answer = call(guarded(FakeApp()), "/v1/completions", headers=headers)
+    assert "x-request-id" not in answer.headers
