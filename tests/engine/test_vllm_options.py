@@ -124,6 +124,21 @@ def test_sizes_left_open_are_vllms_choice_on_a_gpu_and_small_on_a_cpu(
     assert args.kv_cache_memory_bytes is None
 
 
+@pytest.mark.parametrize(
+    ("args", "backend"),
+    [
+        ({}, None),
+        ({"numa_bind": True}, "mp"),
+        ({"numa_bind": True, "distributed_executor_backend": "uni"}, "uni"),
+    ],
+)
+def test_engine_that_is_bound_to_memory_computes_in_a_process_that_vllm_starts(
+    settings: EngineSettings, args: dict[str, Any], backend: str | None
+) -> None:
+    found = engine_args(replace(settings, args=args), Pool.LP, None)
+    assert found.distributed_executor_backend == backend
+
+
 def test_shared_recurrent_states_on_a_cpu_are_refused(
     settings: EngineSettings, tmp_path: Path
 ) -> None:

@@ -27,8 +27,8 @@ LOADING_S = 0.001
 
 
 class CoreLoop:
-    """An engine core and its loop. Construction and ``run`` belong to one thread, as devices do;
-    other methods may be called from any thread.
+    """An engine core and its loop. Construction, ``run`` and ``shutdown`` belong to one thread, as
+    devices do; other methods may be called from any thread.
 
     take: gets the outputs of each step, in that thread.
     """
@@ -44,15 +44,16 @@ class CoreLoop:
         self._scheduler = scheduler
 
     def run(self) -> None:
-        """Run steps until ``stop``. Raises what a step raises, after which the core is of no more
-        use."""
-        try:
-            while not self._stopping:
-                self._call()
-                if self._has_work:
-                    self._step()
-        finally:
-            self._core.shutdown()
+        """Run steps until ``stop``. Raises what a step raises, after which the core can only be
+        shut down."""
+        while not self._stopping:
+            self._call()
+            if self._has_work:
+                self._step()
+
+    def shutdown(self) -> None:
+        """Free the device and end the workers' processes, within seconds."""
+        self._core.shutdown()
 
     def add(self, request: EngineCoreRequest, info: RequestInfo) -> None:
         """Add a request. Raises ValueError if vLLM cannot prepare it.

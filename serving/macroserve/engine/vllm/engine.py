@@ -15,6 +15,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams
+from vllm.transformers_utils.config import maybe_register_config_serialize_by_value
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 
@@ -108,6 +109,8 @@ class VllmEngine:
         with naming_quantization(self._settings):
             args, self._hybrid = with_caches(args, self._settings)
             self._config = args.create_engine_config()
+            # Workers' processes get classes that came with a checkpoint.
+            maybe_register_config_serialize_by_value()
             with naming_worker_errors():
                 return CoreLoop(self._config, take)
 
@@ -280,6 +283,8 @@ class VllmEngine:
         if self._core is not None and self._stepping is not None:
             self._core.stop()
             await asyncio.wait([self._stepping])
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._core.shutdown)
         self._thread.shutdown(wait=False)
         self._inputs.shutdown(wait=False)
 

@@ -89,6 +89,8 @@ def engine_args(settings: EngineSettings, pool: Pool, status_path: str | None) -
             "enforce_eager": on_cpu,
             "enable_prefix_caching": settings.must_share_prefixes,
             **_adapter_limits(settings),
+            # vLLM binds the processes that it starts, not this one.
+            **({"distributed_executor_backend": "mp"} if settings.args.get("numa_bind") else {}),
             # Ingresses process images and always send them whole.
             "mm_processor_cache_gb": 0,
             **frontend_args(settings),
