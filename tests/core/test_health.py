@@ -12,16 +12,13 @@ from macroserve.core.health import (
     step_bound_s,
 )
 
-SERVER, ENGINE = 1, 2
-
 
 class Instance:
     """A second passes at a time; a hung part sends no heartbeat or makes no progress."""
 
-    def __init__(self, engine_pid: int = ENGINE) -> None:
+    def __init__(self) -> None:
         self.now = 0.0
-        self.judge = HealthJudge(SERVER, self.now)
-        self.engine_pid = engine_pid
+        self.judge = HealthJudge(self.now)
         self.progress = 0
 
     def pass_s(
@@ -45,9 +42,7 @@ class Instance:
             self.now += 1
             self.progress += progresses
             if beats:
-                beat = EngineBeat(
-                    self.engine_pid, self.progress, work, step_s if work else 0.0, first
-                )
+                beat = EngineBeat(self.progress, work, step_s if work else 0.0, first)
                 self.judge.observe_engine(beat, self.now)
             if server:
                 self.judge.observe_server(work if passed is None else passed, self.now)
@@ -67,6 +62,7 @@ class Instance:
         ({"beats": False}, MIN_BOUND_S - 1, None),
         ({"beats": False}, MIN_BOUND_S + 3, "engine has sent nothing for 11 s"),
         ({"beats": False, "work": 0}, MIN_BOUND_S + 3, "engine has sent nothing"),
+        ({"beats": False, "server": False}, MIN_BOUND_S + 3, "engine has sent nothing"),
         ({"server": False}, SERVER_BOUND_S - 1, None),
         ({"server": False}, SERVER_BOUND_S + 3, "HTTP server has not answered for 31 s"),
         ({"server": False, "work": 0}, SERVER_BOUND_S + 3, "HTTP server has not answered"),
@@ -99,7 +95,7 @@ def test_health_bound_of_a_first_step_allows_compilation() -> None:
     hung = {"progresses": False, "first": True}
     assert instance.pass_s(FIRST_STEP_S - 1, **hung) is None
     assert "no progress" in (instance.pass_s(5, **hung) or "")
-    assert step_bound_s(EngineBeat(ENGINE, 0, 1, 60.0, True)) == STEP_FACTOR * 60.0
+    assert step_bound_s(EngineBeat(0, 1, 60.0, True)) == STEP_FACTOR * 60.0
 
 
 def test_health_of_a_blocked_server_with_an_idle_engine_is_no_fault() -> None:
@@ -109,14 +105,6 @@ def test_health_of_a_blocked_server_with_an_idle_engine_is_no_fault() -> None:
     assert instance.pass_s(20, work=0, server=False, progresses=False) is None
     assert instance.pass_s(2, work=0, passed=3, progresses=False) is None
     assert instance.pass_s(30, work=0, progresses=False) is None
-
-
-def test_health_of_an_engine_in_the_server_follows_the_server() -> None:
-    instance = Instance(engine_pid=SERVER)
-    assert instance.pass_s(5, work=3) is None
-    assert instance.pass_s(20, beats=False, server=False) is None
-    assert instance.pass_s(5, progresses=False) is None
-    assert "HTTP server" in (instance.pass_s(40, beats=False, server=False) or "")
 
 
 def test_health_judge_after_its_own_pause_starts_anew() -> None:

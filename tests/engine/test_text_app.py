@@ -87,7 +87,8 @@ def answers(
             *tokenizer.encode(text, add_special_tokens=False),
             tokenizer.eos_token_id,
         ]
-        app = shaped(await text_app(llm, settings))
+        has_ids = settings.api.get("enable_request_id_headers", False)
+        app = shaped(await text_app(llm, settings), has_ids=has_ids)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             found = [await client.request(m, path, **more) for m, path, more in requests]

@@ -1,7 +1,6 @@
 """Greedy tokens of an instance's engine equal stock vLLM's, and its statuses add up."""
 
 import asyncio
-import os
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +24,8 @@ from vllm.inputs import TokensPrompt  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
 from macroserve.engine.vllm.engine import VllmEngine  # noqa: E402
-from macroserve.engine.vllm.greedy import greedy  # noqa: E402
 from macroserve.engine.vllm.options import engine_args  # noqa: E402
+from macroserve_lab.greedy import greedy  # noqa: E402
 
 pytestmark = pytest.mark.integration
 
@@ -139,7 +138,7 @@ def test_tokens_of_an_instances_engine_equal_stock_vllm(
     assert asyncio.run(run()) == stock_tokens
     assert {*route_ids} <= {i for s in statuses for i in s.admitted}
     assert beats[-1].num_unfinished == 0 and beats[-1].step_s == 0
-    assert beats[-1].pid == os.getpid() and beats[-1].progress > 2 * NUM_REQUESTS
+    assert beats[-1].progress > 2 * NUM_REQUESTS
     last = statuses[-1]
     assert (last.num_running, last.num_waiting) == (0, 0)
     assert last.free_blocks == last.num_blocks

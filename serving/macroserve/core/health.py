@@ -7,7 +7,7 @@ process that no request can block.
 import msgspec
 
 BEAT_S = 1.0
-"""Interval between heartbeats of the engine's process and of the server's loop, seconds."""
+"""Interval between heartbeats of the engine and of the server's loop, seconds."""
 MIN_BOUND_S = 10.0
 """Shortest silence or iteration that counts as a fault, seconds. A busy machine delays heartbeats
 by a second or two, so a lower bound would restart working engines."""
@@ -17,16 +17,14 @@ two to five on a shared machine; between 10 and 50 only the delay of a restart d
 FIRST_STEP_S = 300.0
 """Bound of the first iteration of its kind, seconds: the engine may compile kernels."""
 SERVER_BOUND_S = 30.0
-"""Longest stall of the server's loop, seconds. A single request (a grammar, a regular expression)
-may block it for many seconds; a longer stall does not end by itself."""
+"""Longest stall of the server's loop, seconds, while the engine's heart beats."""
 PAUSE_S = 5.0
 """A judge not asked for this many seconds was itself paused: missing heartbeats prove nothing."""
 
 
 class EngineBeat(msgspec.Struct, frozen=True, array_like=True):
-    """Heartbeat of the engine's process, sent every BEAT_S from a separate thread."""
+    """Heartbeat of the engine, sent every BEAT_S from a thread of its own."""
 
-    pid: int
     progress: int
     """Counter that grows at the begin and at the end of every iteration."""
     num_unfinished: int
@@ -44,14 +42,9 @@ def step_bound_s(beat: EngineBeat) -> float:
 
 
 class HealthJudge:
-    """Failure detector for an instance that serves; loading and warm-up are not judged.
+    """Failure detector for an instance that serves; loading and warm-up are not judged."""
 
-    server_pid: an engine in the server's own process (the emulated one) is silent whenever the
-        server is, so only the server is judged.
-    """
-
-    def __init__(self, server_pid: int, now: float) -> None:
-        self._server_pid = server_pid
+    def __init__(self, now: float) -> None:
         self._beat: EngineBeat | None = None
         self._asked_s = now
         self._forgive(now)
@@ -85,11 +78,9 @@ class HealthJudge:
             return None
         if now - self._server_s > SERVER_BOUND_S:
             return f"its HTTP server has not answered for {now - self._server_s:.0f} s"
-        beat = self._beat
-        inside = beat is not None and beat.pid == self._server_pid
-        if now - self._engine_s > MIN_BOUND_S and not inside:
+        if now - self._engine_s > MIN_BOUND_S:
             return f"its engine has sent nothing for {now - self._engine_s:.0f} s"
-        if beat is None:
+        if (beat := self._beat) is None:
             return None
         bound_s = step_bound_s(beat)
         # Measured up to the last heartbeat: without heartbeats the engine is silent, not stuck.

@@ -6,7 +6,6 @@ steps are combined.
 """
 
 import asyncio
-import os
 import socket
 import threading
 import time
@@ -146,9 +145,7 @@ class Heart:
         while True:
             step_s, first = self._step
             unfinished = self._num_unfinished()
-            self._sender.send_beat(
-                EngineBeat(os.getpid(), self._progress, unfinished, step_s, first)
-            )
+            self._sender.send_beat(EngineBeat(self._progress, unfinished, step_s, first))
             if self._stopped.wait(BEAT_S):
                 return
 

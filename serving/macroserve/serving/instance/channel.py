@@ -30,7 +30,6 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """Report that the server listens at ``address``."""
 
-    pid: int
     address: str
     shape: EngineShape
 

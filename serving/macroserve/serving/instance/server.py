@@ -158,7 +158,7 @@ class InstanceServer:
         # The engine is connected; an instance that is killed would leave the folder behind.
         self._folder.cleanup()
         shape = started.shape
-        self._judge = HealthJudge(started.pid, _now())
+        self._judge = HealthJudge(_now())
         self._handle = InstanceHandle(
             name=options.name,
             namespace=options.namespace,

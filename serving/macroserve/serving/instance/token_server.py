@@ -5,7 +5,6 @@ It serves the paths of ``engine.token_frames`` and ``GET /metrics``. Health chec
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ class TokenServer:
         await self._server.start(listener)
         self._beating.start("heartbeat", self._beat(on_beat))
         address = base_url(self._keys.tls, self._options.host, listener.getsockname()[1])
-        return Started(os.getpid(), address, self._engine.shape)
+        return Started(address, self._engine.shape)
 
     @property
     def fault(self) -> str | None:
