@@ -8,10 +8,11 @@ import numpy as np
 from macroserve.sim.results import WHEN_DECIDED, RunResult, StopRule
 from macroserve.sim.scenario import Scenario
 from macroserve.sim.simulation_trace import SimulationTrace
-from macroserve.workload.arrivals import Arrival, bursty, foreseen
+from macroserve.workload.arrivals import Arrival
 from macroserve.workload.class_mix import ONE_CLASS, ClassMix
 from macroserve.workload.datasets import Workload
 from macroserve.workload.shared_prefix import SharedPrefix
+from macroserve_lab.arrivals import bursty, foreseen
 from macroserve_lab.goodput import goodput
 
 WARM_UP_S = 30.0
@@ -27,7 +28,7 @@ class Experiment:
     variation: float = 1.0
     """Coefficient of variation of the gaps between arrivals; 1 is a Poisson process."""
     foresight: float | None = None
-    """Share of the requests with known output lengths (``workload.arrivals.foreseen``); None if
+    """Share of the requests with known output lengths (``arrivals.foreseen``); None if
     lengths are predicted from earlier requests."""
     shared: SharedPrefix | None = None
     """Shared prefixes, before the workload's prompts."""

@@ -11,10 +11,12 @@ from macroserve.core.tuning import Tuning
 from macroserve.sim.hardware.devices import A100_40GB, H100, H200, L20
 from macroserve.sim.hardware.links import NVLINK_3, PCIE_4
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.results import AT_END, as_client, as_ecoserve
+from macroserve.sim.results import AT_END, as_client
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 from macroserve_lab.experiment import Experiment
+from macroserve_lab.papers.measurements import Metric
+from macroserve_lab.slo_rules import as_ecoserve
 
 LLAMA = ClusterSpec(MODELS["Llama-30B"], L20, PCIE_4, ranks=4, num_instances=2)
 OPT = ClusterSpec(MODELS["OPT-13B"], A100_40GB, NVLINK_3, ranks=1, num_instances=1)
@@ -86,7 +88,7 @@ def test_foreseen_lengths_reach_the_schedulers():
         replace(guessing, foresight=foresight).serve(2.0, 30.0, stop=AT_END)
         for foresight in (None, 0.0, 1.0)
     ]
-    assert len({outcome.normalized_latency_s for outcome in outcomes}) == 3
+    assert len({Metric.NORMALISED_LATENCY.of(outcome) for outcome in outcomes}) == 3
     assert len({outcome.requests for outcome in outcomes}) == 1
 
 

@@ -6,6 +6,7 @@ from support.records import record
 from macroserve.core.request import Slo
 from macroserve.sim.result_collector import ResultCollector
 from macroserve.sim.results import AT_END, StopRule
+from macroserve_lab.papers.measurements import Metric
 
 
 @pytest.mark.parametrize("num_gaps", [0, 1, 99, 100, 101, 250])
@@ -83,10 +84,10 @@ def test_results_include_the_latency_of_late_requests():
     results.ended(records[2])
     assert results.is_complete
     # Of the two that ended, eleven tokens each: at 1.0 after 0.0, at 9.0 after 2.0.
-    assert results.outcome.normalized_latency_s == pytest.approx((1.0 + 7.0) / 11 / 2)
+    assert Metric.NORMALISED_LATENCY.of(results.outcome) == pytest.approx((1.0 + 7.0) / 11 / 2)
     assert results.outcome.completion_s == pytest.approx((1.0 + 7.0) / 2)
     # One request arrived at 0.0, and the last token came at 9.0.
-    assert results.outcome.throughput == pytest.approx(2 / 9)
+    assert Metric.THROUGHPUT.of(results.outcome) == pytest.approx(2 / 9)
 
 
 @pytest.mark.parametrize(("limit_s", "is_lost"), [(0.12, False), (0.11, True)])
@@ -97,7 +98,7 @@ def test_results_are_complete_when_the_latency_exceeds_its_limit(limit_s, is_los
     results.ended(records[2])
     # 1.0 and 4.0 s for eleven tokens, and nothing at all for the two others is 0.114 s a token.
     assert results.is_complete == is_lost
-    assert results.outcome.normalized_latency_s > limit_s
+    assert Metric.NORMALISED_LATENCY.of(results.outcome) > limit_s
 
 
 def test_results_are_complete_when_the_goal_is_lost():

@@ -9,12 +9,12 @@ import pytest
 from macroserve.core.routing.prefixes import num_keys
 from macroserve.core.scaling.mitosis import Bounds
 from macroserve.core.status import Pool
-from macroserve.sim.growth import Growth
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import AT_END
 from macroserve.sim.router import FleetRouter
 from macroserve.sim.simulation import Simulation
 from macroserve.workload.arrivals import Arrival, poisson
+from macroserve_lab.growth import Growth
 
 
 @pytest.fixture

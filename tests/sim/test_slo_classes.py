@@ -19,9 +19,9 @@ from macroserve.sim.instance import FixedLatencyModel, InstanceSpec
 from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.sim.simulation import single_cell
-from macroserve.workload.arrivals import bursty
 from macroserve.workload.class_mix import ClassMix
 from macroserve.workload.datasets import AZURE_CONVERSATIONS
+from macroserve_lab.arrivals import bursty
 from macroserve_lab.experiment import Experiment
 
 pytestmark = pytest.mark.simulation

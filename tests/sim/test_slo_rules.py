@@ -4,7 +4,8 @@ import pytest
 from support.records import record
 
 from macroserve.core.request import Slo
-from macroserve.sim.results import as_aptserve, as_client, as_ecoserve
+from macroserve.sim.results import as_client
+from macroserve_lab.slo_rules import as_aptserve, as_ecoserve
 
 
 @pytest.mark.parametrize(

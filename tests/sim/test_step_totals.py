@@ -10,6 +10,7 @@ from macroserve.sim.instance import StepOutcome
 from macroserve.sim.results import AT_END, RunResult, StepTotals
 from macroserve.sim.simulation_trace import SimulationTrace
 from macroserve.workload.arrivals import Arrival
+from macroserve_lab.papers.measurements import Metric
 
 MIXED = Batch(BatchKind.MIXED, (Prefill("a", 100), Prefill("b", 20)), ("c", "d"), ("e",))
 DECODES = Batch(BatchKind.DECODE, (), ("c", "d"))
@@ -32,10 +33,10 @@ def test_totals_count_each_step_of_a_batch(outcome, totals):
 def test_result_has_the_means_of_all_steps():
     steps = (StepTotals(10, 100, 3, 5), StepTotals(30, 3000, 1, 25))
     found = RunResult(8, 8, True, steps=steps, steps_s=10.0)
-    assert found.forward_size == 3100 / 40
-    assert found.forward_tokens_per_s == (10.0 + 300.0) / 2
-    assert found.preemptions_per_request == 0.5
-    assert found.share_without_end == 0.75
+    assert Metric.FORWARD_SIZE.of(found) == 3100 / 40
+    assert Metric.FORWARD_TOKENS.of(found) == (10.0 + 300.0) / 2
+    assert Metric.PREEMPTIONS.of(found) == 0.5
+    assert Metric.WITHOUT_END.of(found) == 0.75
 
 
 class _Ends(SimulationTrace):

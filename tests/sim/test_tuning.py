@@ -12,8 +12,8 @@ from macroserve.core.strategies import STRATEGIES
 from macroserve.core.tuning import DEFAULT_TUNING
 from macroserve.sim.results import AT_END, RunResult
 from macroserve.sim.scenario import Scenario
-from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.arrivals import bursty
 
 pytestmark = pytest.mark.simulation
 

@@ -10,7 +10,7 @@ from macroserve.core.latency import LatencyModel
 from macroserve.sim.instance import InstanceSpec
 from macroserve.sim.results import AT_END
 from macroserve.sim.simulation import single_cell
-from macroserve.workload.arrivals import bursty
+from macroserve_lab.arrivals import bursty
 
 pytestmark = pytest.mark.simulation
 

@@ -19,8 +19,8 @@ from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.results import StopRule
 from macroserve.sim.rival_routing import Routing
 from macroserve.sim.scenario import ClusterSpec, Scenario
-from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.arrivals import bursty
 
 CELL = ClusterSpec(MODELS["Llama-30B"], L20, PCIE_4, 4, 4)
 SLO = Slo(5.0, 0.1)

@@ -6,15 +6,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from macroserve.workload.arrivals import (
-    Arrival,
-    arrivals,
-    bursty,
-    foreseen,
-    gamma_gaps,
-    poisson,
-    scaled,
-)
+from macroserve.workload.arrivals import Arrival, arrivals, gamma_gaps, poisson, scaled
+from macroserve_lab.arrivals import bursty, foreseen
 
 NUM_DRAWS = 20_000
 

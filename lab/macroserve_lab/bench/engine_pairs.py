@@ -36,11 +36,11 @@ from macroserve.bench.real_engine import (
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import Choice
 from macroserve.engine.vllm.engine import WARM_UP, VllmEngine
-from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import stock_args
 from macroserve.workload.arrivals import Arrival
 from macroserve_lab.bench.offline_engine import instance_args
 from macroserve_lab.bench.quickstart import NEVER_LATE
+from macroserve_lab.greedy import greedy
 
 NUM_ROUNDS = 3
 """Rounds of each order in which the engines start."""

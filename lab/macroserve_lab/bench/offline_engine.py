@@ -20,8 +20,8 @@ from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.vllm import scheduler
 from macroserve.engine.vllm.caches import with_caches
-from macroserve.engine.vllm.greedy import greedy
 from macroserve.engine.vllm.options import engine_args
+from macroserve_lab.greedy import greedy
 
 MAX_STEPS = 5000
 

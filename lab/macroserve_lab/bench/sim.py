@@ -11,8 +11,8 @@ from macroserve.sim.hardware.devices import L20
 from macroserve.sim.hardware.links import PCIE_4
 from macroserve.sim.hardware.models import MODELS
 from macroserve.sim.scenario import ClusterSpec, Scenario
-from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.arrivals import bursty
 from macroserve_lab.bench import scheduler
 
 NUM_INSTANCES = 32

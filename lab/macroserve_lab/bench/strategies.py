@@ -16,8 +16,9 @@ from macroserve.bench.real_engine import serve, started
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
 from macroserve.sim.simulation import single_cell
-from macroserve.workload.arrivals import Arrival, Lengths, bursty, scaled
+from macroserve.workload.arrivals import Arrival, Lengths, scaled
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.arrivals import bursty
 from macroserve_lab.goodput import goodput
 
 BASELINE = "prefill-first"

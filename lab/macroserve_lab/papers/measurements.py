@@ -121,7 +121,7 @@ class RateAtLatency:
                 seed=seed,
                 stop=StopRule(to_the_end=True, limit_s=self.limit_s),
             )
-            return outcome.normalized_latency_s <= self.limit_s
+            return Metric.NORMALISED_LATENCY.of(outcome) <= self.limit_s
 
         # Latency does rise steadily.
         return {self.key: goodput(holds, self.lowest, self.highest, patience=1)}
@@ -236,25 +236,30 @@ class Metric(StrEnum):
             case Metric.ATTAINMENT:
                 return outcome.attainment
             case Metric.NORMALISED_LATENCY:
-                return outcome.normalized_latency_s
+                return mean([each.normalized_s for each in outcome.results if not each.refused])
             case Metric.COMPLETION:
                 return outcome.completion_s
             case Metric.KV_USE:
                 return outcome.kv_use
             case Metric.THROUGHPUT:
-                return outcome.throughput
+                served = [result for result in outcome.results if not result.refused]
+                ended_s = max(result.arrival_s + result.completion_s for result in served)
+                return len(served) / (ended_s - min(result.arrival_s for result in served))
             case Metric.LATE_TTFT:
                 return _percentile(outcome.results, _LATENCIES["TTFT"], 99)
             case Metric.TPOT:
                 return mean(map(_LATENCIES["TPOT"], outcome.results))
             case Metric.FORWARD_SIZE:
-                return outcome.forward_size
+                num_steps = sum(each.num for each in outcome.steps)
+                return sum(each.num_tokens for each in outcome.steps) / num_steps
             case Metric.FORWARD_TOKENS:
-                return outcome.forward_tokens_per_s
+                num_tokens = sum(each.num_tokens for each in outcome.steps)
+                return num_tokens / len(outcome.steps) / outcome.steps_s
             case Metric.PREEMPTIONS:
-                return outcome.preemptions_per_request
+                return sum(each.num_preempted for each in outcome.steps) / outcome.requests
             case Metric.WITHOUT_END:
-                return outcome.share_without_end
+                num_without_end = sum(each.num_without_end for each in outcome.steps)
+                return num_without_end / sum(each.num for each in outcome.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from support.outcomes import scenarios
 from macroserve.core.strategies import STRATEGIES
 from macroserve.sim import SIMULATOR_VERSION
 from macroserve.sim.results import AT_END, RunResult
-from macroserve.workload.arrivals import bursty
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.arrivals import bursty
 from macroserve_lab.papers.aptserve import cases as aptserve
 from macroserve_lab.papers.ascendra import cases as ascendra
 from macroserve_lab.papers.econoserve import cases as econoserve

@@ -31,8 +31,8 @@ def with_instances(num, experiment=EXPERIMENT):
 def test_rate_at_latency_is_the_last_rate_within_it():
     rate = RateAtLatency("r", PATIENT, 0.02, 20.0, 1.0, 60.0).measure(seed=0)["r"]
     assert 1.0 < rate < 60.0
-    assert PATIENT.serve(rate, 20.0, stop=AT_END).normalized_latency_s <= 0.02
-    assert PATIENT.serve(2 * rate, 20.0, stop=AT_END).normalized_latency_s > 0.02
+    assert Metric.NORMALISED_LATENCY.of(PATIENT.serve(rate, 20.0, stop=AT_END)) <= 0.02
+    assert Metric.NORMALISED_LATENCY.of(PATIENT.serve(2 * rate, 20.0, stop=AT_END)) > 0.02
 
 
 @pytest.mark.parametrize("metric", Metric)
@@ -69,7 +69,8 @@ def test_ceiling_is_the_rate_served_under_any_overload():
     assert two == pytest.approx(2 * one, rel=0.15)
     patient = of(2).experiment
     below, beyond = (
-        patient.serve(times * two, 40.0, stop=AT_END).normalized_latency_s for times in (0.7, 1.5)
+        Metric.NORMALISED_LATENCY.of(patient.serve(times * two, 40.0, stop=AT_END))
+        for times in (0.7, 1.5)
     )
     assert beyond > 2 * below
 

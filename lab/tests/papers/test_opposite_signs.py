@@ -20,6 +20,7 @@ from macroserve_lab.papers.ascendra.figures import ONE_EACH, ONE_LOW_TWO_HIGH
 from macroserve_lab.papers.econoserve import cases as econoserve_cases
 from macroserve_lab.papers.ecoserve import cases as ecoserve_cases
 from macroserve_lab.papers.ecoserve import figures as ecoserve_figures
+from macroserve_lab.papers.measurements import Metric
 
 
 def test_opposite_sign_chunks_cost_attainment_of_long_prompts_until_they_are_larger() -> None:
@@ -142,7 +143,7 @@ def test_opposite_sign_long_responses_take_longer_until_the_cache_is_larger(
         for of in (econoserve.served, econoserve.served_with_more_memory)
     )
     assert short[0].completion_s > 1.05 * short[1].completion_s
-    assert ample[0].normalized_latency_s < 0.95 * ample[1].normalized_latency_s
+    assert Metric.NORMALISED_LATENCY.of(ample[0]) < 0.95 * Metric.NORMALISED_LATENCY.of(ample[1])
 
 
 def test_opposite_sign_short_prompts_take_longer_than_with_sarathi() -> None:
@@ -151,7 +152,7 @@ def test_opposite_sign_short_prompts_take_longer_than_with_sarathi() -> None:
         econoserve.served("Alpaca", "econoserve"),
         econoserve.served("Alpaca", "sarathi"),
     )
-    assert ours.normalized_latency_s > 1.02 * sarathi.normalized_latency_s
+    assert Metric.NORMALISED_LATENCY.of(ours) > 1.02 * Metric.NORMALISED_LATENCY.of(sarathi)
 
 
 @pytest.mark.parametrize("of", [econoserve.served, econoserve.served_with_more_memory])
@@ -174,20 +175,20 @@ def test_opposite_sign_decoupling_costs_completion_time(of: econoserve.Served) -
 def test_opposite_sign_batches_use_less_compute_than_those_of_vllm_and_sarathi() -> None:
     """Figure 11: 39 points more than ORCA. Compared with vLLM and Sarathi, the
     sign is not the paper's."""
-    ours = econoserve.served("ShareGPT", "econoserve").forward_tokens_per_s
+    ours = Metric.FORWARD_TOKENS.of(econoserve.served("ShareGPT", "econoserve"))
     orca = econoserve_cases.experiment(
         econoserve.OPT_13B, econoserve.SHARE_GPT, econoserve_cases.ORCA
     ).serve(4.0, 20.0, stop=AT_END)
-    assert ours > 3 * orca.forward_tokens_per_s
+    assert ours > 3 * Metric.FORWARD_TOKENS.of(orca)
     for name in econoserve.BASELINES:
-        assert ours < 0.9 * econoserve.served("ShareGPT", name).forward_tokens_per_s
+        assert ours < 0.9 * Metric.FORWARD_TOKENS.of(econoserve.served("ShareGPT", name))
 
 
 def test_opposite_sign_one_device_loses_to_two_of_distserve_until_the_network_is_slow() -> None:
     """Figure 9, ShareGPT, whose sign is not the paper's at 10 Gb/s."""
 
     def latency_s(found: Experiment) -> float:
-        return found.serve(3.2, 40.0, stop=AT_END).normalized_latency_s
+        return Metric.NORMALISED_LATENCY.of(found.serve(3.2, 40.0, stop=AT_END))
 
     ours = latency_s(
         econoserve_cases.experiment(
@@ -205,8 +206,8 @@ def test_opposite_sign_multires_has_smaller_batches_than_sarathi() -> None:
     """Section 2.2, whose sign is not the paper's (5 % larger): memory reserved for responses to
     come holds no request that could run."""
     ours, sarathi = motivation.served("multires"), motivation.served("sarathi")
-    assert ours.forward_size < 0.8 * sarathi.forward_size
-    assert ours.throughput < sarathi.throughput
+    assert Metric.FORWARD_SIZE.of(ours) < 0.8 * Metric.FORWARD_SIZE.of(sarathi)
+    assert Metric.THROUGHPUT.of(ours) < Metric.THROUGHPUT.of(sarathi)
 
 
 def test_opposite_sign_decoupling_costs_completion_time_with_known_lengths() -> None:

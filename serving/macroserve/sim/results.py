@@ -139,44 +139,9 @@ class RunResult:
         return max([result.wait_s for result in self.results], default=0.0)
 
     @property
-    def normalized_latency_s(self) -> float:
-        """Return the mean normalized latency of the requests not refused. Needs a result."""
-        return mean([result.normalized_s for result in self.results if not result.refused])
-
-    @property
     def completion_s(self) -> float:
         """Return the mean completion time of the requests not refused. Needs a result."""
         return mean([result.completion_s for result in self.results if not result.refused])
-
-    @property
-    def throughput(self) -> float:
-        """Return the requests served per second, from the first arrival to the last token. Needs a
-        result."""
-        served = [result for result in self.results if not result.refused]
-        ended_s = max(result.arrival_s + result.completion_s for result in served)
-        return len(served) / (ended_s - min(result.arrival_s for result in served))
-
-    @property
-    def forward_size(self) -> float:
-        """Return the mean tokens of a step, prompts and decodes together. Needs a step."""
-        return sum(each.num_tokens for each in self.steps) / sum(each.num for each in self.steps)
-
-    @property
-    def forward_tokens_per_s(self) -> float:
-        """Return the tokens per second through the model, mean over instances. Needs a step."""
-        return sum(each.num_tokens for each in self.steps) / len(self.steps) / self.steps_s
-
-    @property
-    def preemptions_per_request(self) -> float:
-        """Return the mean number of preemptions per request. Needs a request."""
-        return sum(each.num_preempted for each in self.steps) / self.requests
-
-    @property
-    def share_without_end(self) -> float:
-        """Return the share of the steps in which no response ended. Needs a step."""
-        return sum(each.num_without_end for each in self.steps) / sum(
-            each.num for each in self.steps
-        )
 
     @property
     def by_size(self) -> tuple[float, ...]:
@@ -200,24 +165,14 @@ SloRule = Callable[[SimRequest], bool]
 
 def as_client(record: SimRequest) -> bool:
     """Return whether a request met all targets as defined."""
-    return _is_met(record, record.first_s, record.request.slo.num_slow(record.gaps_s))
+    return is_met(record, record.first_s, record.request.slo.num_slow(record.gaps_s))
 
 
-def as_ecoserve(record: SimRequest) -> bool:
-    """Return whether a request met its targets by EcoServe's definition: TTFT includes the wait for
-    the switch to decoding, from which TPOT counts."""
-    return _is_met(record, max(record.first_s, record.decoding_s))
+def is_met(record: SimRequest, first_s: float, num_slow: int = 0) -> bool:
+    """Return whether an ended request met its targets if its first token counts from ``first_s``.
 
-
-def as_aptserve(record: SimRequest) -> bool:
-    """Return whether a request's TTFT and the 99th percentile of its gaps between tokens met their
-    targets (Apt-Serve, section 6.1)."""
-    slo = record.request.slo
-    is_steady = slo.is_steady(slo.num_slow(record.gaps_s), record.num_emitted - 1)
-    return record.first_s <= record.request.deadline_s and is_steady
-
-
-def _is_met(record: SimRequest, first_s: float, num_slow: int = 0) -> bool:
+    num_slow: gaps between its tokens that exceed the TBT target.
+    """
     request, num_after = record.request, record.num_emitted - 1
     ttft_s, after_s = first_s - request.arrival_s, record.last_s - first_s
     return request.slo.is_met(ttft_s, after_s, num_after, num_slow)

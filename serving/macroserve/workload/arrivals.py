@@ -135,28 +135,6 @@ def poisson(
     return found
 
 
-def bursty(
-    rate: float, variation: float, duration_s: float, lengths: Lengths, random: Random
-) -> list[Arrival]:
-    """Draw arrivals with gamma-distributed gaps; see ``gamma_gaps``."""
-    gap_s = gamma_gaps(rate, variation, random.gammavariate)
-    return list(arrivals(gap_s, partial(random.choice, lengths), end_s=duration_s))
-
-
-def foreseen(arrivals: Sequence[Arrival], accuracy: float, random: Random) -> list[Arrival]:
-    """Return the arrivals with expected output lengths: a request's own with the probability
-    ``accuracy``, else that of a random request.
-
-    An oracle has accuracy 1; EconoServe's predictor with padding 0.70 to 0.78 (section 3.2).
-    """
-
-    def expected(arrival: Arrival) -> int:
-        known = random.random() < accuracy
-        return (arrival if known else random.choice(arrivals)).num_output_tokens
-
-    return [arrival._replace(expected_tokens=expected(arrival)) for arrival in arrivals]
-
-
 def scaled(lengths: Lengths, num_prompt_tokens: float, num_output_tokens: float) -> Lengths:
     """Return the lengths scaled to these means, at least one token each."""
     num = len(lengths)

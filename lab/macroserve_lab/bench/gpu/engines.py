@@ -32,10 +32,10 @@ from macroserve.core.request import Slo  # noqa: E402
 from macroserve.core.status import Pool  # noqa: E402
 from macroserve.engine.settings import EngineSettings  # noqa: E402
 from macroserve.engine.vllm.caches import with_caches  # noqa: E402
-from macroserve.engine.vllm.greedy import greedy  # noqa: E402
 from macroserve.engine.vllm.hybrid.cache_spec import HybridBlocks  # noqa: E402
 from macroserve.engine.vllm.options import engine_args, stock_args  # noqa: E402
 from macroserve.sim.hardware.models import shape_of  # noqa: E402
+from macroserve_lab.greedy import greedy  # noqa: E402
 
 MODEL = {
     "vocab_size": 8192,

@@ -10,11 +10,11 @@ from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.host import VLLM_HOST, Host
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.results import as_aptserve
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import OPT_LENGTH, WORKLOADS
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.aptserve.fcfs import fcfs_batch
+from macroserve_lab.slo_rules import as_aptserve
 
 NUM_REQUESTS = 1000
 RANKS = {"OPT-13B": 1, "OPT-30B": 2, "OPT-66B": 4}

@@ -7,7 +7,6 @@ from macroserve.core.shapes import ModelShape
 from macroserve.sim.hardware.devices import A100_40GB
 from macroserve.sim.hardware.links import NVLINK_3
 from macroserve.sim.hardware.models import MODELS
-from macroserve.sim.results import as_aptserve
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 from macroserve_lab.experiment import Experiment
@@ -33,6 +32,7 @@ from macroserve_lab.papers.sweep import (
     attainment_plot,
     curves_table,
 )
+from macroserve_lab.slo_rules import as_aptserve
 
 # Figure 8, section 6.3: rates that Apt-Serve and the baselines hold.
 

@@ -9,7 +9,7 @@ from macroserve.core.strategy import Strategy
 from macroserve.sim.hardware import models
 from macroserve.sim.hardware.devices import A800, L20, Device
 from macroserve.sim.hardware.links import ETHERNET_10G, PCIE_4, ROCE_25G, Link
-from macroserve.sim.results import SloRule, as_client, as_ecoserve
+from macroserve.sim.results import SloRule, as_client
 from macroserve.sim.scenario import ClusterSpec, Scenario
 from macroserve.workload.datasets import WORKLOADS
 from macroserve_lab.disaggregation.scenario import (
@@ -20,6 +20,7 @@ from macroserve_lab.disaggregation.scenario import (
 )
 from macroserve_lab.disaggregation.topology import Topology, Transfer
 from macroserve_lab.experiment import Experiment
+from macroserve_lab.slo_rules import as_ecoserve
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from statistics import mean
 
 from macroserve.core.request import Slo
 from macroserve.core.scaling.mitosis import Bounds
-from macroserve.sim.growth import Growth
 from macroserve.sim.router import FleetRouter
 from macroserve.sim.scenario import Scenario
 from macroserve.sim.simulation import Simulation
 from macroserve.workload.arrivals import poisson
 from macroserve.workload.datasets import WORKLOADS
+from macroserve_lab.growth import Growth
 from macroserve_lab.papers.ecoserve.cases import (
     BY_PERCENTILE,
     CASES,

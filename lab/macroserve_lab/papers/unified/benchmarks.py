@@ -7,7 +7,7 @@ from statistics import mean
 from macroserve.core.routing.policies import ascendra_route
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.tuning import Tuning
-from macroserve.sim.results import as_client, as_ecoserve
+from macroserve.sim.results import as_client
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.aptserve import cases as aptserve
 from macroserve_lab.papers.ascendra import cases as ascendra
@@ -24,6 +24,7 @@ from macroserve_lab.papers.measurements import (
     Values,
 )
 from macroserve_lab.papers.sweep import Pool, reading
+from macroserve_lab.slo_rules import as_ecoserve
 
 DURATION_S = 600.0
 

@@ -10,7 +10,6 @@ from macroserve.core.scheduler.batching.econoserve import econoserve_batch
 from macroserve.core.strategies import STRATEGIES
 from macroserve.core.strategy import HybridCache, Ordering
 from macroserve.core.tuning import Tuning
-from macroserve.sim.results import as_aptserve
 from macroserve_lab.experiment import Experiment
 from macroserve_lab.papers.econoserve.cases import SERVED
 from macroserve_lab.papers.figure import Claim, Figure, Quantity, annotated
@@ -36,6 +35,7 @@ from macroserve_lab.papers.unified.benchmarks import (
     rates,
     with_scenario,
 )
+from macroserve_lab.slo_rules import as_aptserve
 
 # Goodput on each paper's own benchmark, and which requests pay for the gain.
 

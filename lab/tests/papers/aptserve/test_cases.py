@@ -3,8 +3,8 @@
 import pytest
 
 from macroserve.sim.hardware.step_time import StepTime
-from macroserve.sim.results import as_aptserve
 from macroserve_lab.papers.aptserve import cases, figures
+from macroserve_lab.slo_rules import as_aptserve
 
 
 def test_aptserve_measurements_judge_as_the_paper_and_fit_the_devices():

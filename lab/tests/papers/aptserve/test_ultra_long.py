@@ -2,10 +2,10 @@
 
 import pytest
 
-from macroserve.sim.results import as_aptserve
 from macroserve.workload.datasets import WORKLOADS
 from macroserve_lab.papers.aptserve import figures
 from macroserve_lab.papers.aptserve.figures import LONG, LONG_RANKS, SHAPES
+from macroserve_lab.slo_rules import as_aptserve
 
 
 def test_ultra_long_contexts_fit_the_engines():

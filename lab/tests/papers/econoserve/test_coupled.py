@@ -16,6 +16,7 @@ from macroserve_lab.papers.econoserve.cases import (
     experiment,
 )
 from macroserve_lab.papers.econoserve.coupled import nearest
+from macroserve_lab.papers.measurements import Metric
 
 
 def _scheduler(variant: Variant, num_blocks: int, *waiting: tuple[int, int]) -> InstanceScheduler:
@@ -100,4 +101,4 @@ def test_coupled_baseline_with_known_lengths_never_preempts(variant: Variant) ->
     found = replace(experiment(MODELS[0], TRACES[1], variant), foresight=1.0)
     outcome = found.serve(4.0, 10.0, stop=AT_END)
     assert outcome.requests == len(outcome.results) > 0
-    assert outcome.preemptions_per_request == 0.0
+    assert Metric.PREEMPTIONS.of(outcome) == 0.0

@@ -8,28 +8,30 @@ here are in ``test_opposite_signs.py``.
 import pytest
 from lab_support.claims.motivation import VLLM, served
 
+from macroserve_lab.papers.measurements import Metric
+
 
 @pytest.mark.parametrize("name", ["orca", "srtf", "fastserve"])
 def test_max_allocation_falls_behind_vllm(name: str) -> None:
     """Figures 1a to 1e: fewer requests served, less of the cache used, smaller batches, longer
     completion."""
     ours, vllm = served(name), served(VLLM)
-    assert ours.throughput < 0.3 * vllm.throughput
+    assert Metric.THROUGHPUT.of(ours) < 0.3 * Metric.THROUGHPUT.of(vllm)
     assert ours.kv_use < 0.2 * vllm.kv_use
-    assert ours.forward_size < vllm.forward_size
+    assert Metric.FORWARD_SIZE.of(ours) < Metric.FORWARD_SIZE.of(vllm)
     assert ours.completion_s > 4 * vllm.completion_s
 
 
 def test_block_allocation_fails_for_most_requests() -> None:
     """Figure 1d: 74 and 67 % of the requests of vLLM and Sarathi."""
-    assert served(VLLM).preemptions_per_request > 0.5
-    assert served("sarathi").preemptions_per_request > 0.5
+    assert Metric.PREEMPTIONS.of(served(VLLM)) > 0.5
+    assert Metric.PREEMPTIONS.of(served("sarathi")) > 0.5
 
 
 @pytest.mark.parametrize("name", ["multires", "sync-coupled", "sync-decoupled"])
 def test_exact_allocation_never_fails(name: str) -> None:
     """Figure 1d."""
-    assert served(name).preemptions_per_request == 0.0
+    assert Metric.PREEMPTIONS.of(served(name)) == 0.0
 
 
 @pytest.mark.parametrize("name", ["multires", "sync-coupled", "sync-decoupled"])
@@ -42,7 +44,7 @@ def test_vllm_takes_longer_than_sarathi() -> None:
     """Section 2.2: 29 % longer, with 41 % less throughput."""
     vllm, sarathi = served(VLLM), served("sarathi")
     assert vllm.completion_s > 1.05 * sarathi.completion_s
-    assert vllm.throughput < sarathi.throughput
+    assert Metric.THROUGHPUT.of(vllm) < Metric.THROUGHPUT.of(sarathi)
 
 
 def test_multires_takes_less_time_than_vllm() -> None:
@@ -69,4 +71,4 @@ def test_groups_take_longer_than_the_nearest_requests() -> None:
 @pytest.mark.parametrize("name", ["multires", "sync-coupled", "sarathi"])
 def test_most_steps_end_no_response(name: str) -> None:
     """Figure 1f: so that few prompts can be added where each waits for a request to end."""
-    assert served(name).share_without_end > 0.85
+    assert Metric.WITHOUT_END.of(served(name)) > 0.85

@@ -65,7 +65,7 @@ def test_utilization_of_cache_and_compute_rises_with_the_rate():
     outcomes = [found.serve(rate, 20.0, stop=AT_END) for rate in (0.5, 2.0, 6.0)]
     shares = [outcome.kv_use for outcome in outcomes]
     assert 0.0 < shares[0] < shares[1] < shares[2] < 1.0
-    tokens_per_s = [outcome.forward_tokens_per_s for outcome in outcomes]
+    tokens_per_s = [Metric.FORWARD_TOKENS.of(outcome) for outcome in outcomes]
     assert 0.0 < tokens_per_s[0] < tokens_per_s[1] < tokens_per_s[2]
 
 

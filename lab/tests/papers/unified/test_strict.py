@@ -2,10 +2,10 @@
 
 from lab_support.made_up import made_up
 
-from macroserve.sim.results import as_aptserve
 from macroserve_lab.papers.measurements import BestOf
 from macroserve_lab.papers.unified import figures
 from macroserve_lab.papers.unified.benchmarks import BENCHMARKS
+from macroserve_lab.slo_rules import as_aptserve
 
 
 def test_strict_goodput_needs_nearly_all_requests_within_the_targets():
