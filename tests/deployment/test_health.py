@@ -12,13 +12,15 @@ from support.pods import PORT, Pods, running
 from support.processes import descendants
 from world.traffic import Traffic
 
+from macroserve.core.health import MIN_BOUND_S
+
 pytestmark = pytest.mark.integration
 
-BLOCKED_S = 20
+BLOCKED_S = round(MIN_BOUND_S) - 4
 SERVER_MODULE = "macroserve.serving.instance.token_process"
 
-# Holds the server's process for a while, as one request's grammar or regular expression would:
-# a C call that does not let go of Python's lock, so that no thread of it runs either.
+# Holds the server's process for a while, by a C call that does not let go of Python's lock, so that
+# no thread of it runs either.
 BLOCKS = f"""
 import ctypes, os, threading, time
 def wait():
