@@ -1,7 +1,7 @@
 """Requests of an engine get their tokens, checks and ends, each on its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,14 +144,7 @@ async def test_request_that_ends_early_leaves_the_engine_and_counts_what_was_ans
     assert engine.num_unfinished == 0
     stopped, generated = counted()
     assert (stopped - before[0], generated - before[1]) == (num_tokens is not None, num_counted)
-    assert await until(lambda: engine.call(lambda core: not core.scheduler.has_requests()))
-
-
-async def until(condition: Callable[[], Any]) -> bool:
-    async with asyncio.timeout(30):
-        while not await condition():  # noqa: ASYNC110 - of another thread
-            await asyncio.sleep(0.01)
-    return True
+    assert not await engine.call(lambda core: core.scheduler.has_unfinished_requests())
 
 
 async def test_first_choice_has_the_cached_tokens_of_the_prompt(engine: VllmEngine) -> None:
