@@ -15,12 +15,10 @@ from vllm.config import VllmConfig
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.abstract import Executor
+from vllm.v1.request import Request
 
-from macroserve.api.logs import get_logger
 from macroserve.api.messages import RequestInfo
 from macroserve.engine.vllm.scheduler import MacroserveScheduler
-
-log = get_logger(__name__)
 
 LOADING_S = 0.001
 """Sleep between steps that compute nothing, in which other threads load blocks of a cache."""
@@ -55,15 +53,16 @@ class CoreLoop:
         """Free the device and end the workers' processes, within seconds."""
         self._core.shutdown()
 
-    def add(self, request: EngineCoreRequest, info: RequestInfo) -> None:
-        """Add a request. Raises ValueError if vLLM cannot prepare it.
-
-        Hashing a long prompt's blocks takes milliseconds, so that an event loop calls this in a
-        thread, of which only one may be in it.
-        """
+    def prepared(self, request: EngineCoreRequest) -> Request:
+        """Return a request with its blocks' hashes, and start to compile its grammar. Only one
+        thread may do so. Raises ValueError if vLLM cannot prepare it."""
         prepared, _ = self._core.preprocess_add_request(request)
-        self._calls.put(partial(self._scheduler.introduce, prepared.request_id, info))
-        self._calls.put(partial(self._core.add_request, prepared))
+        return prepared
+
+    def add(self, request: Request, info: RequestInfo) -> None:
+        """Add a prepared request."""
+        self._calls.put(partial(self._scheduler.introduce, request.request_id, info))
+        self._calls.put(partial(self._core.add_request, request))
 
     def abort(self, request_id: str) -> None:
         """End a request, if it still runs."""

@@ -18,6 +18,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.transformers_utils.config import maybe_register_config_serialize_by_value
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
+from vllm.v1.request import Request
 
 from macroserve.api.logs import get_logger
 from macroserve.api.messages import RequestInfo
@@ -204,66 +205,62 @@ class VllmEngine:
         return len(self.running)
 
     async def submit(self, request: TokenRequest, reader: TokenReader) -> Leave:
+        loop, name = asyncio.get_running_loop(), request.info.route_id
+        # A long prompt, or an image, takes milliseconds. vLLM wants one thread for it.
+        prepared, added = await loop.run_in_executor(self._inputs, self._prepared, request)
         if fault := self.fault:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, fault)
-        name = request.info.route_id
-        prepared = await self._prepared(request)
         if name in self.running:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"request {name} is already running")
         self.running.add(prepared, reader)
+        self.core.add(added, request.info)
 
         def leave(num_tokens: int | None) -> None:
             if self.running.end(name, num_tokens):
                 self.core.abort(name)
 
-        try:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._inputs, self.core.add, prepared, request.info)
-        except BaseException as error:
-            leave(None)
-            if isinstance(error, ValueError):
-                raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
-            raise
         return leave
 
-    async def _prepared(self, request: TokenRequest) -> EngineCoreRequest:
-        """Return vLLM's form of a request. Raises RefusedError if it cannot be served: the ingress
-        has checked it, but may have other settings during an update."""
+    def _prepared(self, request: TokenRequest) -> tuple[EngineCoreRequest, Request]:
+        """Return a request as vLLM's client and its engine core have it. Raises RefusedError if it
+        cannot be served: the ingress has checked it, but may have other settings during an
+        update."""
         try:
-            token_ids = unpack(request.token_ids)
+            token_ids, features = unpack(request.token_ids), None
             sampling = {**request.sampling, "max_tokens": request.max_new_tokens}
             params = msgspec.convert(sampling, SamplingParams)
-            features = None
             if request.features:
-                features = await asyncio.to_thread(decode_features, request.features)
+                features = decode_features(request.features)
                 check_features(features, len(token_ids))
             elif max(token_ids) >= (vocab_size := self.config.model_config.get_vocab_size()):
                 raise ValueError(f"a token id is outside of the vocabulary of {vocab_size}")
+            if len(token_ids) + request.max_new_tokens > (longest := self._settings.max_model_len):
+                raise ValueError(f"prompt and response have at most {longest} tokens")
+            if params.structured_outputs is not None:
+                params.structured_outputs._backend = backend_of(self.config)
+            prepared = EngineCoreRequest(
+                request_id=request.info.route_id,
+                prompt_token_ids=token_ids,
+                mm_features=features,
+                sampling_params=params,
+                pooling_params=None,
+                arrival_time=time.time(),
+                lora_request=self._adapter(request.adapter),
+                cache_salt=request.cache_salt,
+                data_parallel_rank=None,
+                external_req_id=request.info.route_id,
+                reasoning_ended=request.reasoning_ended,
+                reasoning_parser_kwargs=request.reasoning_parser_kwargs,
+                session_id=request.session,
+            )
+            return prepared, self.core.prepared(prepared)
         except (VLLMValidationError, ValueError) as error:
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        longest = self._settings.max_model_len
-        if len(token_ids) + request.max_new_tokens > longest:
-            problem = f"prompt and response have at most {longest} tokens"
-            raise RefusedError(HTTPStatus.BAD_REQUEST, problem)
-        if request.adapter is not None and request.adapter not in self._adapters:
-            raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no adapter {request.adapter}")
-        if params.structured_outputs is not None:
-            params.structured_outputs._backend = backend_of(self.config)
-        return EngineCoreRequest(
-            request_id=request.info.route_id,
-            prompt_token_ids=token_ids,
-            mm_features=features,
-            sampling_params=params,
-            pooling_params=None,
-            arrival_time=time.time(),
-            lora_request=(request.adapter and self._adapters[request.adapter]) or None,
-            cache_salt=request.cache_salt,
-            data_parallel_rank=None,
-            external_req_id=request.info.route_id,
-            reasoning_ended=request.reasoning_ended,
-            reasoning_parser_kwargs=request.reasoning_parser_kwargs,
-            session_id=request.session,
-        )
+
+    def _adapter(self, name: str | None) -> LoRARequest | None:
+        if name is not None and name not in self._adapters:
+            raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no adapter {name}")
+        return None if name is None else self._adapters[name]
 
     async def probe(self) -> None:
         self._num_probes += 1

@@ -122,11 +122,8 @@ class RunningRequests(OutputProcessor):
 
 
 def _choice(output: EngineCoreOutput, num_cached: int) -> Choice:
-    reason, logprobs, prompt = (
-        output.finish_reason,
-        output.new_logprobs,
-        output.new_prompt_logprobs_tensors,
-    )
+    reason, logprobs = output.finish_reason, output.new_logprobs
+    prompt = output.new_prompt_logprobs_tensors
     return Choice(
         output.new_token_ids,
         None if reason is None else str(reason),
