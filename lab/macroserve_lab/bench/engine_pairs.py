@@ -27,14 +27,13 @@ from macroserve.bench.real_engine import (
     PATIENCE_S,
     Answer,
     TimedReader,
-    greedy_request,
     learned,
     prompt_tokens,
     serve,
     started,
 )
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice
+from macroserve.engine.tokens import Choice, TokenRequest
 from macroserve.engine.vllm.engine import WARM_UP, VllmEngine
 from macroserve.engine.vllm.options import stock_args
 from macroserve.workload.arrivals import Arrival
@@ -233,7 +232,7 @@ async def _prefill(engine: VllmEngine, prompt: list[int], request_id: str) -> tu
     """Return the seconds of a prompt's prefill, and its cached tokens."""
     info = RequestInfo(route_id=request_id, age_s=0.0, slo=NEVER_LATE)
     reader = _PrefillReader(engine, request_id)
-    await engine.submit(greedy_request(info, prompt, NEW_TOKENS), reader)
+    await engine.submit(TokenRequest.greedy(info, prompt, NEW_TOKENS), reader)
     await reader.ended
     return reader.prefill_s, reader.num_cached
 

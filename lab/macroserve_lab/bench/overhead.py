@@ -18,7 +18,7 @@ from macroserve.api.handle import InstanceHandle
 from macroserve.api.messages import RequestInfo
 from macroserve.core.request import Slo
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, TokenRequest, pack
+from macroserve.engine.tokens import Choice, TokenRequest
 from macroserve.engine.vllm.environment import DEFAULTS
 from macroserve.serving.ingress.instance_client import SILENCE_S, InstanceClient
 from macroserve.serving.security.calls import session
@@ -91,13 +91,7 @@ async def _straight_ttft_s(
     client: InstanceClient, instance: InstanceHandle, name: str, prompt: list[int], slo: Slo
 ) -> float:
     """Return the TTFT of the ingress's client without the ingress."""
-    request = TokenRequest(
-        request_id=name,
-        info=RequestInfo(route_id=name, age_s=0.0, slo=slo),
-        token_ids=pack(prompt),
-        max_new_tokens=2,
-        sampling={"temperature": 0.0, "ignore_eos": True},
-    )
+    info = RequestInfo(route_id=name, age_s=0.0, slo=slo)
     first_s: list[float] = []
 
     def put(choice: Choice) -> None:
@@ -105,7 +99,7 @@ async def _straight_ttft_s(
             first_s.append(time.perf_counter())
 
     began_s = time.perf_counter()
-    await client.stream(instance.name, instance.address, request, put)
+    await client.stream(instance.name, instance.address, TokenRequest.greedy(info, prompt, 2), put)
     return first_s[0] - began_s
 
 

@@ -15,7 +15,7 @@ from macroserve.core.request import Slo
 from macroserve.core.shapes import DeviceShape, ModelShape
 from macroserve.core.status import Pool
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, TokenRequest, pack
+from macroserve.engine.tokens import Choice, TokenRequest
 from macroserve.engine.vllm.engine import VllmEngine
 from macroserve.sim.instance import FixedLatencyModel
 from macroserve.workload.arrivals import Arrival
@@ -76,20 +76,9 @@ async def _generate(
     info = RequestInfo(route_id=request_id, age_s=perf_counter() - arrived_s, slo=slo)
     reader = TimedReader(arrived_s)
     prompt = prompt_tokens(Random(request_id), arrival.num_prompt_tokens)
-    await engine.submit(greedy_request(info, prompt, arrival.num_output_tokens), reader)
+    await engine.submit(TokenRequest.greedy(info, prompt, arrival.num_output_tokens), reader)
     await reader.ended
     return Answer(tuple(reader.tokens_s))
-
-
-def greedy_request(info: RequestInfo, prompt: Sequence[int], num_tokens: int) -> TokenRequest:
-    """Return a request for the first ``num_tokens`` tokens of greedy decoding."""
-    return TokenRequest(
-        request_id=info.route_id,
-        info=info,
-        token_ids=pack(prompt),
-        max_new_tokens=num_tokens,
-        sampling={"temperature": 0.0, "ignore_eos": True},
-    )
 
 
 class TimedReader:

@@ -23,7 +23,7 @@ PAUSE_S = 5.0
 
 
 class EngineBeat(msgspec.Struct, frozen=True, array_like=True):
-    """Heartbeat of the engine, sent every BEAT_S from a thread of its own."""
+    """Heartbeat of the engine, sent every BEAT_S from a separate thread."""
 
     progress: int
     """Counter that grows at the begin and at the end of every iteration."""

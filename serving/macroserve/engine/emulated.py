@@ -39,7 +39,6 @@ from macroserve.engine.tokens import (
     RefusedError,
     TokenReader,
     TokenRequest,
-    pack,
 )
 
 # Llama-2-7B in fp16 on an A100, by its datasheet at common efficiencies.
@@ -170,12 +169,7 @@ class EmulatedEngine:
         name = f"probe-{self._num_probes}"
         info = RequestInfo(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
         reader = _ProbeReader()
-        leave = await self.submit(
-            TokenRequest(
-                request_id=name, info=info, token_ids=pack([1]), max_new_tokens=1, sampling={}
-            ),
-            reader,
-        )
+        leave = await self.submit(TokenRequest.greedy(info, [1], 1), reader)
         try:
             await reader.generated.wait()
         finally:

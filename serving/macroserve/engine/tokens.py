@@ -56,6 +56,17 @@ class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     """Session name from the client."""
 
+    @classmethod
+    def greedy(cls, info: RequestInfo, prompt: Iterable[int], num_tokens: int) -> Self:
+        """Return a request for the first ``num_tokens`` tokens of greedy decoding."""
+        return cls(
+            request_id=info.route_id,
+            info=info,
+            token_ids=pack(prompt),
+            max_new_tokens=num_tokens,
+            sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
+        )
+
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.token_ids) // TOKEN_BYTES

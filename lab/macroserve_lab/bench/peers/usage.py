@@ -1,8 +1,8 @@
 """CPU time and memory of a deployment's processes, engines separately (Linux only).
 
-An instance of Macroserve serves its ingresses in its engine's process, in threads with names of
-their own. Their CPU time is the deployment's; all other of the process, and its memory, which is
-mostly the model's, is the engine's.
+An instance of Macroserve serves its ingresses in its engine's process, in threads that it names.
+Their CPU time counts as the deployment's. The rest of the process's CPU time counts as the
+engine's, and so does its memory, which is mostly the model's.
 """
 
 import os

@@ -29,7 +29,7 @@ from macroserve.engine.exits import name_thread
 from macroserve.engine.ordering import ordered_strategy
 from macroserve.engine.prefix_caching import decide_prefix_caching
 from macroserve.engine.settings import EngineSettings
-from macroserve.engine.tokens import Choice, RefusedError, TokenReader, TokenRequest, pack, unpack
+from macroserve.engine.tokens import Choice, RefusedError, TokenReader, TokenRequest, unpack
 from macroserve.engine.vllm.caches import with_caches
 from macroserve.engine.vllm.core_loop import CoreLoop
 from macroserve.engine.vllm.features import check_features, decode_features
@@ -143,15 +143,8 @@ class VllmEngine:
 
     async def _probe(self, name: str, prompt: list[int], max_new_tokens: int) -> None:
         info = RequestInfo(route_id=name, age_s=0.0, slo=self._settings.slo, probe=True)
-        request = TokenRequest(
-            request_id=name,
-            info=info,
-            token_ids=pack(prompt),
-            max_new_tokens=max_new_tokens,
-            sampling={"temperature": 0.0, "ignore_eos": True},
-        )
         reader = _ProbeReader()
-        leave = await self.submit(request, reader)
+        leave = await self.submit(TokenRequest.greedy(info, prompt, max_new_tokens), reader)
         try:
             await reader.ended
         finally:

@@ -5,7 +5,7 @@ import contextlib
 
 from msgspec.structs import replace
 
-from macroserve.engine.tokens import Choice, RefusedError, TokenRequest, TokenStreamer, pack
+from macroserve.engine.tokens import Choice, RefusedError, TokenRequest, TokenStreamer
 from macroserve.serving.ingress.cell_directory import CellDirectory
 
 LOOK_S = 1.0
@@ -15,13 +15,7 @@ RETRY_S = 0.05
 
 async def first_token(directory: CellDirectory, streamer: TokenStreamer) -> None:
     """Wait until an instance has generated a token."""
-    request = TokenRequest(
-        request_id="ready",
-        info=replace(streamer.info("ready"), probe=True),
-        token_ids=pack([1]),
-        max_new_tokens=1,
-        sampling={"temperature": 0.0, "ignore_eos": True, "detokenize": False},
-    )
+    request = TokenRequest.greedy(replace(streamer.info("ready"), probe=True), [1], 1)
     came = asyncio.Event()
 
     def put(choice: Choice) -> None:
