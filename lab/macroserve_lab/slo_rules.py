@@ -1,4 +1,4 @@
-"""What it means to meet the targets, as the papers define it (``sim.results.SloRule``)."""
+"""The papers' rules of when a request meets its targets (``sim.results.SloRule``)."""
 
 from macroserve.sim.device import SimRequest
 from macroserve.sim.results import is_met
