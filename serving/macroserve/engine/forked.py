@@ -2,8 +2,10 @@
 
 Native code that parses a client's input (grammars, regular expressions) may never return, and a
 thread cannot be killed. A server process prepares the shared state once and forks for each call;
-the forked process has an alarm and a limit on its data. Client and server exchange JSON lines over
-a socket, which is the server's standard input.
+the forked process has two timers and a limit on its data. The limit on processor time tells
+whether the input is too hard, whatever else the machine does; the longer one on elapsed time also
+ends a call that waits for ever. Client and server exchange JSON lines over a socket, which is the
+server's standard input.
 """
 
 import asyncio
@@ -26,13 +28,16 @@ NICENESS = 10
 START_S = 60.0
 """Time limit of the server's preparation, seconds."""
 
+ELAPSED_PER_CPU = 4
+"""Limit on a call's elapsed time, as a multiple of the limit on its processor time."""
+
 
 class CallError(Exception):
     """A call without a result."""
 
 
-class CallTimeoutError(CallError):
-    """A call that exceeded its time limit."""
+class CallTooLongError(CallError):
+    """A call that exceeded its limit on processor time, as it would again."""
 
 
 class CallDiedError(CallError):
@@ -40,7 +45,8 @@ class CallDiedError(CallError):
 
 
 class CallsBusyError(CallError):
-    """A call that did not run: too many are waiting, or the server has ended."""
+    """A call that found no time to run: too many are waiting, the machine is too busy, or the
+    server has ended."""
 
 
 class _Call(msgspec.Struct):
@@ -62,24 +68,25 @@ class ForkedCalls:
     """A client that sends calls to a server process.
 
     command: starts a process that runs ``serve``.
-    timeout_s: time limit of a call, as given to the server.
+    cpu_s: limit on a call's processor time, as given to the server.
     max_waiting: calls that may wait, none longer than the calls before it may take.
     """
 
     def __init__(
         self,
         command: list[str],
-        timeout_s: float,
+        cpu_s: float,
         max_running: int = 2,
         max_waiting: int = 16,
     ) -> None:
         self._command = command
-        self._timeout_s = timeout_s
+        self._cpu_s = cpu_s
+        self._elapsed_s = ELAPSED_PER_CPU * cpu_s
         self._turns = asyncio.Semaphore(max_running)
         self._max_accepted = max_running + max_waiting
         self._num_accepted = 0
         rounds = -(-max_waiting // max_running)
-        self._max_wait_s = START_S + rounds * timeout_s
+        self._max_wait_s = START_S + rounds * self._elapsed_s
         self._starting = asyncio.Lock()
         self._ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[_Outcome]] = {}
@@ -122,8 +129,10 @@ class ForkedCalls:
             self._num_accepted -= 1
         if outcome.result is not None:
             return base64.b64decode(outcome.result)
+        if outcome.signal == signal.SIGPROF:
+            raise CallTooLongError(f"the call took more than {self._cpu_s:g} s of processor time")
         if outcome.signal == signal.SIGALRM:
-            raise CallTimeoutError(f"the call took longer than {self._timeout_s:g} s")
+            raise CallsBusyError(f"the call did not end within {self._elapsed_s:g} s")
         raise CallDiedError(f"the call's process ended by signal {outcome.signal}")
 
     async def _in_turn(self, argument: bytes) -> _Outcome:
@@ -131,7 +140,7 @@ class ForkedCalls:
             async with asyncio.timeout(self._max_wait_s):
                 await self._turns.acquire()
             try:
-                async with asyncio.timeout(START_S + self._timeout_s):
+                async with asyncio.timeout(START_S + self._elapsed_s):
                     return await self._run(argument)
             finally:
                 self._turns.release()
@@ -175,12 +184,12 @@ class _Child:
 
 
 def serve(
-    prepare: Callable[[], Callable[[bytes], bytes]], timeout_s: float, memory_bytes: int
+    prepare: Callable[[], Callable[[bytes], bytes]], cpu_s: float, memory_bytes: int
 ) -> None:
     """Serve calls until standard input ends.
 
     prepare: called once; returns the function that each call runs.
-    timeout_s: time limit of a call.
+    cpu_s: limit on a call's processor time.
     memory_bytes: memory that a call may allocate in addition to the prepared state.
     """
     run = prepare()
@@ -200,7 +209,7 @@ def serve(
                     for line in lines:
                         call = msgspec.json.decode(line, type=_Call)
                         argument = base64.b64decode(call.argument)
-                        pid, fd = _fork(run, argument, timeout_s, memory_bytes)
+                        pid, fd = _fork(run, argument, cpu_s, memory_bytes)
                         children[fd] = _Child(call.id, pid)
                         selector.register(fd, selectors.EVENT_READ)
                 elif data:
@@ -212,7 +221,7 @@ def serve(
 
 
 def _fork(
-    run: Callable[[bytes], bytes], argument: bytes, timeout_s: float, memory_bytes: int
+    run: Callable[[bytes], bytes], argument: bytes, cpu_s: float, memory_bytes: int
 ) -> tuple[int, int]:
     """Fork a process for a call; return its process id and the descriptor of its result."""
     result, own = os.pipe()
@@ -221,7 +230,8 @@ def _fork(
         return pid, result
     status = 1
     try:
-        signal.setitimer(signal.ITIMER_REAL, timeout_s)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, ELAPSED_PER_CPU * cpu_s)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         limit = _data_bytes() + memory_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

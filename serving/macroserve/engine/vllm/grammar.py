@@ -2,7 +2,7 @@
 
 vLLM compiles them when a request arrives, on the event loops of the ingress and of the instance;
 eighteen kilobytes can block all streams for a minute. Here the ingress admits a request after one
-compilation by the engine's backend in a process with limits on time and memory (engine.forked). The
+compilation by the engine's backend in a process with limits on processor time and memory (engine.forked). The
 engine then compiles it again in its threads, but neither event loop does.
 """
 
@@ -20,11 +20,13 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.structured_output import backend_xgrammar
 
-from macroserve.engine.forked import CallDiedError, CallsBusyError, CallTimeoutError, ForkedCalls
+from macroserve.engine.forked import CallDiedError, CallsBusyError, CallTooLongError, ForkedCalls
 from macroserve.engine.settings import EngineSettings
 from macroserve.engine.tokens import RefusedError
 
-TIMEOUT_S = 5.0
+COMPILE_CPU_S = 5.0
+"""Limit on the processor time of one compilation."""
+
 MEMORY_BYTES = 1 << 30
 CACHED_RESULTS = 256
 SERVER = "macroserve.engine.vllm.compilation"
@@ -71,7 +73,7 @@ class GrammarChecks:
     def __init__(self, settings: EngineSettings) -> None:
         # Without the chat template, which may be too long for a command line.
         arguments = msgspec.json.encode({**settings.to_dict(), "api": {}}).decode()
-        self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], TIMEOUT_S)
+        self._calls = ForkedCalls([sys.executable, "-m", SERVER, arguments], COMPILE_CPU_S)
         self._results: OrderedDict[bytes, asyncio.Task[CompileResult]] = OrderedDict()
 
     def install(self) -> None:
@@ -124,9 +126,9 @@ class GrammarChecks:
         what = "the schema, grammar or regular expression of this request"
         try:
             return msgspec.json.decode(await self._calls.call(constraint), type=CompileResult)
-        except CallTimeoutError:
+        except CallTooLongError:
             return CompileResult(
-                f"{what} takes longer than {TIMEOUT_S:g} s to compile; make it simpler"
+                f"{what} takes more than {COMPILE_CPU_S:g} s of processor time to compile; make it simpler"
             )
         except CallDiedError:
             limit = MEMORY_BYTES >> 20
