@@ -54,6 +54,13 @@ def test_operator_rights_equal_the_calls_that_it_makes(
     fresh.kube("patch", "secret", tokens, "-p", '{"stringData": {"secret": "another"}}')
     rotated_at = "jsonpath={.metadata.annotations.macroserve\\.io/rotated-at}"
     eventually(lambda: fresh.kube("get", "secret", tokens, "-o", rotated_at), 60)
+    # With a fixed number of ingresses again, their autoscaler is deleted.
+    autoscaler = f"{fresh.name}-ingress"
+    for ingress in ({"replicas": None, "maxReplicas": 3}, {"maxReplicas": None}):
+        patch = json.dumps({"spec": {"ingress": ingress}})
+        fresh.kube("patch", "macroinstance", fresh.name, "--type=merge", "-p", patch)
+        wanted = any(ingress.values())
+        eventually(lambda: bool(fresh.kube.get("hpa", autoscaler)) == wanted, 60)  # noqa: B023
     fresh.kube("delete", "macroinstance", fresh.name, "--timeout=120s")
 
     calls = list(calls_of(USER, cluster))

@@ -26,8 +26,8 @@ def page() -> str:
     schema = version["schema"]["openAPIV3Schema"]["properties"]
     return (
         HEAD.format(group=definition["group"], version=version["name"])
-        + "".join(_section("spec", schema["spec"]))
-        + "".join(_section("status", schema["status"]))
+        + "".join(_section("spec", schema["spec"], {}))
+        + "".join(_section("status", schema["status"], {}))
         + "## Columns of kubectl get\n\n"
         + table(
             ("column", "shows", "from"),
@@ -39,11 +39,17 @@ def page() -> str:
     )
 
 
-def _section(path: str, schema: Schema) -> Iterator[str]:
-    """Yield the table of an object's fields, then those of the objects in it."""
+def _section(path: str, schema: Schema, shown: dict[int, str]) -> Iterator[str]:
+    """Yield the table of an object's fields, then those of the objects in it.
+
+    shown: paths of the tables so far, by the identities of their fields, which YAML aliases share.
+    """
     yield f"## {path}\n\n{prose(schema.get('description', ''))}\n\n"
     required = schema.get("required", ())
     fields = schema["properties"]
+    if (first := shown.setdefault(id(fields), path)) != path:
+        yield f"It has the fields of `{first}`.\n\n"
+        return
     yield table(
         ("field", "type", "default", "allowed", "description"),
         (
@@ -60,9 +66,9 @@ def _section(path: str, schema: Schema) -> Iterator[str]:
     yield from ("\n", _rules(schema))
     for name, field in fields.items():
         if _object(field):
-            yield from _section(f"{path}.{name}", field)
+            yield from _section(f"{path}.{name}", field, shown)
         elif _object(field.get("items", {})):
-            yield from _section(f"{path}.{name}[]", field["items"])
+            yield from _section(f"{path}.{name}[]", field["items"], shown)
 
 
 def _object(field: Schema) -> bool:

@@ -24,7 +24,7 @@ FIXED = [
     ("spec.scheduling.maxLateWait", "20s", "null to 20.0"),
     ("spec.slo.ttft", "1s", "2.0 to 1.0"),
     ("spec.slo.tbt", "1s", "null to 1.0"),
-    ("spec.ingress.replicas", 3, "2 to 3"),
+    ("spec.ingress.replicas", 3, "null to 3"),
     ("spec.template.spec", "x", "null to 'x'"),
 ]
 

@@ -125,6 +125,10 @@ BAD_VALUES = [
     ("spec.scheduling.maxQueueWait", 300, "300", TARGET),
     ("spec.autoscaling", [], "a list", "a mapping with minInstances, maxInstances, stabilization"),
     ("spec.ingress.replicas", 0, "0", COUNT),
+    ("spec.ingress.maxReplicas", 0, "0", COUNT),
+    ("spec.ingress.minReplicas", 3, "3", "left out without spec.ingress.maxReplicas"),
+    ("spec.ingress.template", "pod", "'pod'", "a mapping, a pod template"),
+    ("spec.head.template", [], "a list", "a mapping, a pod template"),
     ("spec.template", "pod", "'pod'", "a mapping, a pod template"),
 ]
 

@@ -26,7 +26,8 @@ SENTENCES = [
     ),
     (
         edited(("spec.ingress.a b\n", 1)),
-        r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas, apiKeysSecret.",
+        r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas, maxReplicas, "
+        "minReplicas, apiKeysSecret, template.",
     ),
     (
         edited(("spec.model.adapters", [ADAPTER, ADAPTER])),
@@ -197,6 +198,15 @@ SENTENCES = [
     (
         edited(("spec.autoscaling", AUTOSCALING), ("spec.autoscaling.stabilization.down", 300)),
         "spec.autoscaling.stabilization.down is 300, must be a duration such as 0s, 300s or 1m30s.",
+    ),
+    (
+        edited(("spec.ingress", {"minReplicas": 3, "maxReplicas": 2})),
+        "spec.ingress.minReplicas is 3, must be at most spec.ingress.maxReplicas, which is 2.",
+    ),
+    (
+        edited(("spec.ingress", {"replicas": 3, "maxReplicas": 4})),
+        "spec.ingress.maxReplicas is 4, must be left out with spec.ingress.replicas, which fixes "
+        "the number.",
     ),
     (
         edited(("spec.autoscaling", AUTOSCALING), ("spec.instances", 1)),

@@ -28,7 +28,7 @@ def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     assert spec.scheduling.drop_late is False
     assert spec.scheduling.max_queue_wait_s == 300.0
     assert spec.scheduling.max_late_wait_s is None
-    assert (spec.ingress.replicas, spec.autoscaling, spec.template) == (2, None, None)
+    assert (spec.ingress.replica_bounds, spec.autoscaling, spec.template) == ((2, 2), None, None)
 
 
 @pytest.mark.parametrize(("tbt", "tbt_s"), [("150ms", 0.15), (None, None)])
@@ -79,6 +79,22 @@ def test_manifest_with_every_field_keeps_all_values() -> None:
     assert spec.autoscaling.stabilization.up_s == 0.0
     assert spec.autoscaling.stabilization.down_s == 90.0
     assert spec.template == template
+
+
+@pytest.mark.parametrize(
+    ("ingress", "bounds"),
+    [
+        ({"replicas": 3}, (3, 3)),
+        ({"maxReplicas": 5}, (2, 5)),
+        ({"maxReplicas": 1}, (1, 1)),
+        ({"minReplicas": 1, "maxReplicas": 5}, (1, 5)),
+        ({"minReplicas": 4, "maxReplicas": 4}, (4, 4)),
+    ],
+)
+def test_ingress_has_a_fixed_number_of_replicas_or_bounds(
+    ingress: dict[str, int], bounds: tuple[int, int]
+) -> None:
+    assert parse(edited(("spec.ingress", ingress))).spec.ingress.replica_bounds == bounds
 
 
 @pytest.mark.parametrize("instances", [2, 8])

@@ -87,6 +87,7 @@ def test_rbac_rules_have_no_wildcard_and_no_escalation(rendered: Rendered) -> No
         assert set(rule["apiGroups"]) <= {
             "",
             "apps",
+            "autoscaling",
             "coordination.k8s.io",
             "macroserve.io",
             "networking.k8s.io",

@@ -256,7 +256,7 @@ FIELDS: list[tuple[str, object, str, str, object]] = [
         "servedTls",
         {"enabled": True, "issuerRef": ISSUER},
         "ClusterRole/macroserve-operator",
-        "rules.9.apiGroups",
+        "rules.10.apiGroups",
         ["cert-manager.io"],
     ),
     ("networkPolicy.apiServerPorts", [1234], POLICY, "spec.egress.1.ports", [{"port": 1234}]),

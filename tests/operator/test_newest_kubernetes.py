@@ -18,7 +18,7 @@ from support.newest_kubernetes import problems
 from support.virtual_time import run
 
 from macroserve.operator.k8s.client import Api
-from macroserve.operator.k8s.kinds import BUDGET_BETA, MACROINSTANCE, SECRET
+from macroserve.operator.k8s.kinds import BUDGET_BETA, MACROINSTANCE, SECRET, ClusterKinds
 from macroserve.operator.k8s.lease import Leader
 from macroserve.operator.render.served_tls import ServedTls
 
@@ -73,7 +73,7 @@ def _deployments() -> Iterator[FakeDeployment]:
         yield settled(resource(model=model, engine={"type": "vLLM"}))[0]
     yield _long_life()
     old = FakeDeployment()
-    old.world = replace(old.world, budget=BUDGET_BETA)
+    old.world = replace(old.world, kinds=ClusterKinds(budget=BUDGET_BETA))
     old.apply(resource())
     asyncio.run(settle(old, old.reconciler()))
     yield old
@@ -91,7 +91,7 @@ def _long_life() -> FakeDeployment:
         fake.apply(wanted)
         asyncio.run(settle(fake, reconciler))
 
-    change(resource(6))
+    change(resource(6, ingress={"minReplicas": 1, "maxReplicas": 4}))
     change(resource(2, priority={"highPriorityRatio": 0.5}))
     fake.now += timedelta(days=61)
     (tokens,) = (s for s in fake.api.all(SECRET) if s["metadata"]["name"] == f"{NAME}-tokens")

@@ -147,6 +147,38 @@ def test_changed_object_is_restored_and_foreign_fields_stay(
     assert found["metadata"]["annotations"]["theirs"] == "stays"
 
 
+def test_ingress_is_scaled_by_its_autoscaler_or_by_a_fixed_number(
+    operator: OperatorProcess, team: Team
+) -> None:
+    def replicas() -> int:
+        return (team.get("deployment", "llama-ingress") or {"spec": {}})["spec"].get("replicas", 0)
+
+    def autoscaler() -> dict[str, Any]:
+        return team.get("hpa", "llama-ingress") or {}
+
+    team.apply(emulated("llama", ingress={"replicas": 3}))
+    wait_for(lambda: replicas() == 3, "three replicas")
+    team.apply(emulated("llama", ingress={"minReplicas": 2, "maxReplicas": 5}))
+    wait_for(autoscaler, "an autoscaler")
+    assert autoscaler()["metadata"]["ownerReferences"][0]["name"] == "llama"
+    assert replicas() == 3, "a change of who sets the number changes none"
+    # The autoscaler's own way, here taken by a person, as no node measures processor time.
+    team.kubectl("scale", "deployment/llama-ingress", "--replicas=4")
+    ingress = {"minReplicas": 1, "maxReplicas": 5, "template": {"spec": {"priorityClassName": "p"}}}
+    team.apply(emulated("llama", ingress=ingress))
+    wait_for(lambda: autoscaler()["spec"]["minReplicas"] == 1, "its bounds change")
+
+    def template() -> dict[str, Any]:
+        found = team.get("deployment", "llama-ingress") or {}
+        return found["spec"]["template"]["spec"]
+
+    wait_for(lambda: template().get("priorityClassName") == "p", "its template changes")
+    assert replicas() == 4, "applying the Deployment leaves the number to the autoscaler"
+    team.apply(emulated("llama", ingress={}))
+    wait_for(lambda: not autoscaler(), "no autoscaler")
+    wait_for(lambda: replicas() == 2, "two replicas")
+
+
 def test_foreign_service_of_the_same_name_is_unchanged(
     operator: OperatorProcess, team: Team
 ) -> None:

@@ -70,7 +70,7 @@ class FakeApiServer:
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw:
         self._called("merge", kind, name, patch)
-        self._check_version(kind, name, patch["metadata"])
+        self._check_version(kind, name, patch.get("metadata", {}))
         found = self._objects.get((kind, namespace, name))
         if found is None:
             raise ApiError(404, "there is none", "NotFound")

@@ -26,7 +26,14 @@ from macroserve.core.status import CellView, InstanceStatus, Pool
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.cache import Store
 from macroserve.operator.k8s.client import Api
-from macroserve.operator.k8s.kinds import BUDGET, DEPLOYMENT, MACROINSTANCE, POD, REPLICA_SET, Kind
+from macroserve.operator.k8s.kinds import (
+    DEPLOYMENT,
+    MACROINSTANCE,
+    POD,
+    REPLICA_SET,
+    ClusterKinds,
+    Kind,
+)
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.options import OperatorOptions
 from macroserve.operator.plan.autoscaler import Autoscaler
@@ -92,7 +99,7 @@ class FakeDeployment:
                 "system",
                 served_tls=self.served_tls,
             ),
-            budget=BUDGET,
+            kinds=ClusterKinds(),
             now=lambda: self.now,
         )
 

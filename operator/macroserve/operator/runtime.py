@@ -11,6 +11,8 @@ from macroserve.operator.alert_server import AlertServer
 from macroserve.operator.k8s.cache import Store
 from macroserve.operator.k8s.client import connected
 from macroserve.operator.k8s.kinds import (
+    AUTOSCALER,
+    AUTOSCALER_BETA,
     BUDGET,
     BUDGET_BETA,
     CERTIFICATE,
@@ -21,6 +23,7 @@ from macroserve.operator.k8s.kinds import (
     POD,
     REPLICA_SET,
     SERVICE,
+    ClusterKinds,
     Kind,
     Object,
 )
@@ -71,7 +74,10 @@ class Runtime:
             store=Store(self.queue.wake),
             autoscaler=Autoscaler(self.queue.wake),
             options=options,
-            budget=BUDGET if await api.serves(BUDGET, somewhere) else BUDGET_BETA,
+            kinds=ClusterKinds(
+                BUDGET if await api.serves(BUDGET, somewhere) else BUDGET_BETA,
+                AUTOSCALER if await api.serves(AUTOSCALER, somewhere) else AUTOSCALER_BETA,
+            ),
         )
         self._open.push_async_callback(self._context.autoscaler.stop)
         if options.alert_token_file:
@@ -118,7 +124,8 @@ class Runtime:
             SERVICE,
             CONFIG_MAP,
             NETWORK_POLICY,
-            context.budget,
+            context.kinds.budget,
+            context.kinds.autoscaler,
             *self._issued,
         )
         context.store.clear()

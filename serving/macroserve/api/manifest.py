@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from macroserve.api.api_options import DNS_NAME, NOT_EMPTY, ApiOptions, DnsName, Seconds
-from macroserve.api.engine import Count, EngineSpec
+from macroserve.api.engine import COUNT, Count, EngineSpec
 from macroserve.api.model_cache import ONE_SOURCE, ModelCache, with_one_source
 from macroserve.api.part import ManifestPart
 from macroserve.api.slo import ABOVE_ZERO, SloTargets, Target
@@ -35,6 +35,9 @@ from macroserve.core.strategy import Strategy
 
 TINY = "tiny"
 """``spec.model.source`` of the small test model that Macroserve builds itself."""
+
+DEFAULT_REPLICAS = 2
+"""Number of ingress replicas, so that one can fail."""
 
 LIVE_PARTS = ("instances", "mitosis", "priority", "autoscaling")
 """Fields of a spec that may change while instances run; instances depend on all others."""
@@ -215,10 +218,48 @@ class Autoscaling(ManifestPart):
         return most
 
 
+def _template() -> Any:
+    return Field(default=None, description="a mapping, a pod template")
+
+
 class Ingress(ManifestPart):
-    replicas: Count = 2
+    replicas: Count | None = Field(default=None, description=COUNT)
+    """Fixed number of replicas."""
+    max_replicas: Count | None = Field(default=None, description=COUNT)
+    """Largest number of replicas of a HorizontalPodAutoscaler; None without one."""
+    min_replicas: Count | None = Field(default=None, description=COUNT)
     api_keys_secret: DnsName | None = Field(default=None, description=DNS_NAME)
     """Kubernetes Secret whose values, one or more keys each, authorize clients; None admits all."""
+    template: dict[Any, Any] | None = _template()
+
+    @field_validator("max_replicas")
+    @classmethod
+    def _instead_of_replicas(cls, most: int, info: ValidationInfo) -> int:
+        if info.data.get("replicas") is not None:
+            raise must_be("left out with spec.ingress.replicas, which fixes the number")
+        return most
+
+    @field_validator("min_replicas")
+    @classmethod
+    def _within_max(cls, least: int, info: ValidationInfo) -> int:
+        most = info.data.get("max_replicas", least)
+        if most is None:
+            raise must_be("left out without spec.ingress.maxReplicas")
+        if least > most:
+            raise must_be(f"at most spec.ingress.maxReplicas, which is {most}")
+        return least
+
+    @property
+    def replica_bounds(self) -> tuple[int, int]:
+        """Return the least and the largest number of replicas, equal without an autoscaler."""
+        if self.max_replicas is None:
+            replicas = self.replicas or DEFAULT_REPLICAS
+            return replicas, replicas
+        return self.min_replicas or min(DEFAULT_REPLICAS, self.max_replicas), self.max_replicas
+
+
+class Head(ManifestPart):
+    template: dict[Any, Any] | None = _template()
 
 
 class Spec(ManifestPart):
@@ -231,8 +272,9 @@ class Spec(ManifestPart):
     autoscaling: Autoscaling | None = None
     instances: Count  # after autoscaling, which its validator reads
     ingress: Ingress = Ingress()
+    head: Head = Head()
     api: ApiOptions = ApiOptions()
-    template: dict[Any, Any] | None = Field(default=None, description="a mapping, a pod template")
+    template: dict[Any, Any] | None = _template()
     """Pod template for Kubernetes, passed through unchanged."""
 
     @field_validator("engine")

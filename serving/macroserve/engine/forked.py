@@ -183,9 +183,7 @@ class _Child:
     result: bytearray = field(default_factory=bytearray)
 
 
-def serve(
-    prepare: Callable[[], Callable[[bytes], bytes]], cpu_s: float, memory_bytes: int
-) -> None:
+def serve(prepare: Callable[[], Callable[[bytes], bytes]], cpu_s: float, memory_bytes: int) -> None:
     """Serve calls until standard input ends.
 
     prepare: called once; returns the function that each call runs.

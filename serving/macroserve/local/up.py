@@ -164,7 +164,7 @@ class Up:
                 api_keys=options.api_keys,
                 attainment=manifest.spec.slo.attainment,
             ),
-            ingress_replicas=manifest.spec.ingress.replicas,
+            ingress_replicas=manifest.spec.ingress.replica_bounds[0],
             threads=max(1, (os.cpu_count() or 1) // manifest.spec.instances),
             secret=secret,
         )

@@ -9,7 +9,8 @@ from support.chart import CHART, schema
 from support.fake_deployment import resource
 
 from macroserve.api.manifest import ManifestError
-from macroserve.operator.admission.pod_policy import Allowance, PodPolicy, violations
+from macroserve.operator.admission import pod_policy
+from macroserve.operator.admission.pod_policy import Allowance, PodPolicy
 from macroserve.operator.admission.spec import admitted, review
 
 RESTRICTED = PodPolicy()
@@ -17,6 +18,10 @@ PATH = "spec.template.spec"
 SECURITY = "containers[engine].securityContext"
 SOURCES = "volumes[v].projected.sources"
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/engine"
+
+
+def violations(template: dict[str, Any], policy: PodPolicy) -> tuple[str, ...]:
+    return pod_policy.violations(template, policy, "spec.template")
 
 
 def spec(**fields: Any) -> dict[str, Any]:
@@ -252,6 +257,15 @@ def test_admission_and_rendering_ask_the_same_policy() -> None:
     policy = PodPolicy(allow=frozenset({Allowance.HOST_NETWORK}))
     assert review("CREATE", None, bad, "", policy) == ()
     assert admitted(bad, policy).name == "llama"
+
+
+@pytest.mark.parametrize("part", ["ingress", "head"])
+def test_template_of_another_component_meets_the_same_policy(part: str) -> None:
+    bad = resource(**{part: {"template": spec(hostNetwork=True)}})
+    (sentence,) = review("CREATE", None, bad, "")
+    assert sentence.startswith(f"spec.{part}.template.spec.hostNetwork is true")
+    good = spec(priorityClassName="serving", nodeSelector={"pool": "cpu"})
+    assert review("CREATE", None, resource(**{part: {"template": good}}), "") == ()
 
 
 def test_cache_in_a_folder_of_the_node_needs_the_policys_leave() -> None:

@@ -52,7 +52,7 @@ async def carry_out(fake: FakeDeployment, actions: Iterable[Action | RepairActio
     found = fake.resource()
     assert found is not None
     world, key = fake.world, Key(NAMESPACE, "llama")
-    form = DesiredObjects(found, world.options, world.budget)
+    form = DesiredObjects(found, world.options, world.kinds)
     pods = list(world.store.of(POD, key).values())
     answer = await HeadConnection(world.api, world.http, key).ask(
         HEAD_ADDRESS, TOKENS.ring, lambda report: False

@@ -10,7 +10,7 @@ from support.rendered_pods import container, context, pods
 from macroserve.api.manifest import parse
 from macroserve.core.status import Pool
 from macroserve.operator.k8s import names
-from macroserve.operator.k8s.kinds import BUDGET, CERTIFICATE, DEPLOYMENT
+from macroserve.operator.k8s.kinds import CERTIFICATE, DEPLOYMENT, ClusterKinds
 from macroserve.operator.render import children, head, ingress, instance, shared
 from macroserve.operator.render.context import RenderContext, digest
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
@@ -200,10 +200,10 @@ def test_ingress_calls_the_head_by_its_scheme(tls: ServedTls, scheme: str) -> No
 
 def test_certificate_with_an_issuer_is_applied_before_the_pods() -> None:
     issued = ServedTls(enabled=True, issuer_ref={"name": "team"})
-    kinds = [kind for kind, _ in children(context(tls=issued), BUDGET)]
+    kinds = [kind for kind, _ in children(context(tls=issued), ClusterKinds())]
     assert kinds.index(CERTIFICATE) < kinds.index(DEPLOYMENT)
     for other in (TLS, ServedTls(enabled=False, issuer_ref={"name": "team"})):
-        assert CERTIFICATE not in [kind for kind, _ in children(context(tls=other), BUDGET)]
+        assert CERTIFICATE not in [kind for kind, _ in children(context(tls=other), ClusterKinds())]
 
 
 def test_ports_of_services_are_those_of_pods() -> None:
@@ -289,14 +289,51 @@ def test_template_replaces_only_the_pods_that_it_changes(
 
 
 def test_ingress_rolls_out_without_a_gap_and_the_head_alone() -> None:
-    of = context(ingress={"replicas": 3})
+    of = context()
     assert head.deployment(of)["spec"]["strategy"] == {"type": "Recreate"}
     spec = ingress.deployment(of)["spec"]
-    assert spec["replicas"] == 3
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
     assert spread["topologyKey"] == "kubernetes.io/hostname"
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+@pytest.mark.parametrize("component", ["ingress", "head"])
+def test_template_of_a_component_changes_its_pods_alone(component: str) -> None:
+    engine = {"name": "engine", "resources": {"requests": {"cpu": "2"}}}
+    own = {"nodeSelector": {"pool": "cpu"}, "priorityClassName": "high", "containers": [engine]}
+    given = {"template": {"metadata": {"labels": {"team": "a"}}, "spec": own}}
+    before, after = context(), context(**{component: given})
+    changed = {each for each in pods(before) if pods(before)[each] != pods(after)[each]}
+    assert changed == {component}
+    pod = pods(after)[component]
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["spec"]["nodeSelector"] == {"pool": "cpu"}
+    assert pod["spec"]["priorityClassName"] == "high"
+    assert container(pod)["resources"]["requests"]["cpu"] == "2"
+    assert container(pod)["args"] == container(pods(before)[component])["args"]
+
+
+def test_template_of_the_ingress_comes_after_the_instances() -> None:
+    everywhere = {"spec": {"tolerations": [{"key": "gpu", "effect": "NoSchedule"}]}}
+    own = {"spec": {"tolerations": [{"key": "gpu", "effect": "NoExecute"}]}}
+    pod = pods(context(template=everywhere, ingress={"template": own}))["ingress"]
+    effects = [t["effect"] for t in pod["spec"]["tolerations"] if t["key"] == "gpu"]
+    assert effects == ["NoSchedule", "NoExecute"]
+
+
+def test_ingress_with_bounds_has_an_autoscaler() -> None:
+    assert ingress.autoscalers(context(ingress={"replicas": 3})) == []
+    assert ingress.autoscalers(context(ingress={"maxReplicas": 2})) == []
+    (found,) = ingress.autoscalers(context(ingress={"maxReplicas": 6}))
+    deployment = ingress.deployment(context())
+    assert found["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert (found["spec"]["minReplicas"], found["spec"]["maxReplicas"]) == (2, 6)
+
+
+def test_deployment_of_the_ingress_leaves_its_number_of_replicas_open() -> None:
+    # To stop applying the field would reset it to one when an autoscaler takes over.
+    assert "replicas" not in ingress.deployment(context(ingress={"replicas": 3}))["spec"]
 
 
 def test_api_keys_are_mounted_where_they_are_asked_for() -> None:
@@ -332,7 +369,7 @@ def test_tokens_are_random_and_long() -> None:
 
 
 def test_rendered_objects_have_an_owner_and_labels() -> None:
-    for kind, obj in children(context(), BUDGET):
+    for kind, obj in children(context(), ClusterKinds()):
         metadata = obj["metadata"]
         (owner,) = metadata["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == (

@@ -20,7 +20,6 @@ from macroserve.operator.k8s import names
 from macroserve.operator.render.confinement import CONTAINER_SECURITY, POD_SECURITY
 from macroserve.operator.render.template import merged
 
-_PATH = "spec.template"
 _NO_TOKEN = {"automountServiceAccountToken": False}
 
 
@@ -63,8 +62,8 @@ class PodPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 RESTRICTED = PodPolicy()
 
 
-def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...]:
-    """Return one sentence, with the field's path, per reason to refuse pods of this template."""
+def violations(template: Mapping[str, Any], policy: PodPolicy, path: str) -> tuple[str, ...]:
+    """Return one sentence per reason to refuse pods of a template, which stands at a path."""
     confined = {
         "spec": {
             **_NO_TOKEN,
@@ -72,23 +71,25 @@ def violations(template: Mapping[str, Any], policy: PodPolicy) -> tuple[str, ...
             "containers": [{"name": names.CONTAINER, "securityContext": CONTAINER_SECURITY}],
         }
     }
-    return tuple(_Review(policy).pod(merged(confined, template)))
+    return tuple(_Review(policy, path).pod(merged(confined, template)))
 
 
 def cache_violations(cache: ModelCache | None, policy: PodPolicy) -> tuple[str, ...]:
     """Return why the cache's volume is refused, in the form of ``violations``."""
     if cache is None or cache.host_path is None:
         return ()
-    path, allowance = "spec.model.cache.hostPath", Allowance.HOST_PATH
-    return tuple(_Review(policy).refuse(path, cache.host_path, "left out", allowance))
+    path = "spec.model.cache.hostPath"
+    review = _Review(policy, path)
+    return tuple(review.refuse(path, cache.host_path, "left out", Allowance.HOST_PATH))
 
 
 @dataclass(frozen=True, slots=True)
 class _Review:
     policy: PodPolicy
+    path: str
 
     def pod(self, pod: Mapping[str, Any]) -> Iterator[str]:
-        spec, path = _map(pod.get("spec")), f"{_PATH}.spec"
+        spec, path = _map(pod.get("spec")), f"{self.path}.spec"
         yield from self._annotations(_map(_map(pod.get("metadata")).get("annotations")))
         yield from _unknown(spec, standard.POD_FIELDS, path)
         for field, allowance in (
@@ -127,7 +128,7 @@ class _Review:
         for name, value in annotations.items():
             is_confining = str(name).startswith(standard.CONFINING_ANNOTATIONS)
             if is_confining and not str(value).startswith(("runtime/", "localhost/")):
-                path = f"{_PATH}.metadata.annotations[{name}]"
+                path = f"{self.path}.metadata.annotations[{name}]"
                 wanted = "runtime/default or localhost/..."
                 yield from self.refuse(path, value, wanted, Allowance.UNCONFINED)
 

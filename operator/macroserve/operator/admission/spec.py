@@ -42,7 +42,7 @@ def review(
     operation: CREATE, UPDATE or DELETE.
     old, new: the MacroInstance before and after; for the subresource ``scale`` the current
         MacroInstance and the desired ``Scale``.
-    policy: features that ``spec.template`` may use.
+    policy: features that pod templates may use.
     """
     if new is None or operation == "DELETE" or subresource not in ("", "scale"):
         return ()
@@ -64,8 +64,14 @@ def admitted(resource: Object, policy: PodPolicy) -> Manifest:
     Raises ManifestError with all problems.
     """
     manifest = manifest_of(resource)
-    template, cache = manifest.spec.template or {}, manifest.spec.model.cache
-    if problems := (*violations(template, policy), *cache_violations(cache, policy)):
+    spec = manifest.spec
+    problems = (
+        *violations(spec.template or {}, policy, "spec.template"),
+        *violations(spec.ingress.template or {}, policy, "spec.ingress.template"),
+        *violations(spec.head.template or {}, policy, "spec.head.template"),
+        *cache_violations(spec.model.cache, policy),
+    )
+    if problems:
         raise ManifestError(problems)
     return manifest
 

@@ -9,7 +9,14 @@ from macroserve.operator.admission.spec import admitted
 from macroserve.operator.k8s import names
 from macroserve.operator.k8s.cache import Store, fingerprint
 from macroserve.operator.k8s.client import Api, ApiError
-from macroserve.operator.k8s.kinds import Kind, Object, annotations, is_owned
+from macroserve.operator.k8s.kinds import (
+    DEPLOYMENT,
+    ClusterKinds,
+    Kind,
+    Object,
+    annotations,
+    is_owned,
+)
 from macroserve.operator.k8s.names import Key
 from macroserve.operator.observe.observation import Problem
 from macroserve.operator.observe.problems import refusal
@@ -35,10 +42,10 @@ class OwnedObjects:
     the objects as it finds them.
     """
 
-    def __init__(self, context: RenderContext, budget: Kind) -> None:
+    def __init__(self, context: RenderContext, kinds: ClusterKinds) -> None:
         self._context = context
-        self._budget = budget
-        self._fixed = tuple(_child(*made) for made in render.children(context, budget))
+        self._kinds = kinds
+        self._fixed = tuple(_child(*made) for made in render.children(context, kinds))
         self._fingerprints: dict[tuple[Kind, str], int] = {}
 
     async def ensure(
@@ -52,7 +59,7 @@ class OwnedObjects:
         """
         problems = []
         budget = instance.disruption_budget(self._context, num_instances)
-        for child in (*self._fixed, _child(self._budget, budget)):
+        for child in (*self._fixed, _child(self._kinds.budget, budget)):
             found = store.of(child.kind, key).get(child.name)
             if found is not None and self._is_right(child, found):
                 continue
@@ -69,7 +76,26 @@ class OwnedObjects:
                 problems.append(refused(what, error))
             else:
                 self._fingerprints[child.kind, child.name] = fingerprint(applied)
+        await self._scale_ingress(api, store, key)
         return tuple(problems)
+
+    async def _scale_ingress(self, api: Api, store: Store, key: Key) -> None:
+        """Set a fixed number of ingress replicas, or leave it to the autoscaler.
+
+        The number is no applied field, because to stop applying one would reset it.
+        """
+        name = names.ingress(key.name)
+        least, most = self._context.manifest.spec.ingress.replica_bounds
+        if least < most:
+            return
+        autoscaler = store.of(self._kinds.autoscaler, key).get(name)
+        if autoscaler is not None and is_owned(autoscaler, self._context.uid):
+            await api.delete(self._kinds.autoscaler, key.namespace, name)
+        found = store.of(DEPLOYMENT, key).get(name)
+        if found is None or not is_owned(found, self._context.uid):
+            return
+        if found["spec"].get("replicas") != least:
+            await api.merge(DEPLOYMENT, key.namespace, name, {"spec": {"replicas": least}})
 
     def _is_right(self, child: _OwnedObject, found: Object) -> bool:
         if annotations(found).get(names.APPLIED) != child.applied:
@@ -83,10 +109,9 @@ class DesiredObjects:
 
     Raises ManifestError if the spec is invalid or the policy refuses its template.
 
-    budget: kind of this cluster's disruption budgets.
     """
 
-    def __init__(self, resource: Object, options: OperatorOptions, budget: Kind) -> None:
+    def __init__(self, resource: Object, options: OperatorOptions, kinds: ClusterKinds) -> None:
         metadata = resource["metadata"]
         self.generation: int = metadata["generation"]
         self.render_context = RenderContext(
@@ -101,7 +126,7 @@ class DesiredObjects:
             tls=options.served_tls,
         )
         self.manifest = self.render_context.manifest
-        self.owned = OwnedObjects(self.render_context, budget)
+        self.owned = OwnedObjects(self.render_context, kinds)
         self.revision = instance.revision(self.render_context)
 
 

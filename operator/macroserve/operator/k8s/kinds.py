@@ -41,10 +41,21 @@ CERTIFICATE = Kind("cert-manager.io", "v1", "Certificate", "certificates")
 BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 BUDGET_BETA = Kind("policy", "v1beta1", "PodDisruptionBudget", "poddisruptionbudgets")
 """For Kubernetes before 1.21."""
+AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+AUTOSCALER_BETA = Kind("autoscaling", "v2beta2", AUTOSCALER.name, AUTOSCALER.plural)
+"""For Kubernetes before 1.23."""
 
 MACROINSTANCE = Kind(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
 
 Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKinds:
+    """Kinds in the version that a cluster serves."""
+
+    budget: Kind = BUDGET
+    autoscaler: Kind = AUTOSCALER
 
 
 def of_component(objects: Iterable[Object], component: str) -> list[Object]:

@@ -27,7 +27,7 @@ from macroserve.operator.k8s.kinds import (
     POD,
     REPLICA_SET,
     SECRET,
-    Kind,
+    ClusterKinds,
     Object,
     is_deleting,
     of_component,
@@ -64,8 +64,7 @@ class OperatorContext:
     store: Store
     autoscaler: Autoscaler
     options: OperatorOptions
-    budget: Kind
-    """Kind of this cluster's disruption budgets."""
+    kinds: ClusterKinds
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     """Wall clock, with a time zone."""
 
@@ -167,7 +166,7 @@ class Reconciler:
     def _desired_objects(self, resource: Object) -> DesiredObjects:
         """Return the desired objects of the current generation. Raise ManifestError."""
         if self._desired is None or self._desired.generation != resource["metadata"]["generation"]:
-            self._desired = DesiredObjects(resource, self._context.options, self._context.budget)
+            self._desired = DesiredObjects(resource, self._context.options, self._context.kinds)
         return self._desired
 
     def _observe(

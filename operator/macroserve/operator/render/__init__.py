@@ -6,6 +6,7 @@ from macroserve.operator.k8s.kinds import (
     DEPLOYMENT,
     NETWORK_POLICY,
     SERVICE,
+    ClusterKinds,
     Kind,
     Object,
 )
@@ -13,11 +14,9 @@ from macroserve.operator.render import head, ingress, instance, network, shared
 from macroserve.operator.render.context import RenderContext
 
 
-def children(context: RenderContext, budget: Kind) -> list[tuple[Kind, Object]]:
+def children(context: RenderContext, kinds: ClusterKinds) -> list[tuple[Kind, Object]]:
     """Return the objects independent of the number of instances, in creation order, without
     Secrets.
-
-    budget: kind of this cluster's disruption budgets.
     """
     issued = [(CERTIFICATE, shared.certificate(context))] if context.tls.issued else []
     return [
@@ -29,5 +28,6 @@ def children(context: RenderContext, budget: Kind) -> list[tuple[Kind, Object]]:
         (SERVICE, ingress.service(context)),
         (DEPLOYMENT, head.deployment(context)),
         (DEPLOYMENT, ingress.deployment(context)),
-        (budget, ingress.disruption_budget(context)),
+        (kinds.budget, ingress.disruption_budget(context)),
+        *((kinds.autoscaler, found) for found in ingress.autoscalers(context)),
     ]

@@ -12,7 +12,7 @@ from macroserve.operator.k8s.kinds import Object
 from macroserve.operator.render.served_network import DEFAULT, ServedNetwork
 from macroserve.operator.render.served_tls import PLAIN, ServedTls
 
-_RENDERED_PARTS = ("ingress", "template")
+_RENDERED_PARTS = ("head", "ingress", "template")
 """Fields of a spec that are visible in rendered pods."""
 
 

@@ -33,6 +33,7 @@ def deployment(context: RenderContext) -> Object:
         sizes=SIZES,
     )
     pod = template.merged(pod, template.for_head(context.template))
+    pod = template.merged(pod, context.manifest.spec.head.template or {})
     pod = bounded(pod, MEMORY_LIMIT)
     revision = context.revision(pod)
     pod["metadata"]["annotations"] = {names.REVISION: revision}

@@ -1,7 +1,7 @@
 """Ingresses for the clients' requests: equal replicas, on different nodes if possible."""
 
 from macroserve.operator.k8s import names
-from macroserve.operator.k8s.kinds import Object
+from macroserve.operator.k8s.kinds import DEPLOYMENT, Object
 from macroserve.operator.render import model_cache, pods, template
 from macroserve.operator.render.bounds import bounded
 from macroserve.operator.render.context import RenderContext
@@ -12,11 +12,16 @@ GRACE_S = 300
 RESOURCES = {"requests": {"cpu": "200m", "memory": "512Mi"}}
 MEMORY_LIMIT = "8Gi"
 """About 1 GiB for the frontend; the rest for requests and the processes that check them."""
+CPU_PER_REPLICA = "700m"
+"""Average use above which an autoscaler adds replicas; one that serves alone can use a core."""
 SIZES = pods.FolderSizes(tmp="4Gi", cache="10Gi", shm="1Gi")
 
 
 def deployment(context: RenderContext) -> Object:
-    """Return the Deployment. A rollout removes a replica only after its replacement is ready."""
+    """Return the Deployment, without its number of replicas, which an autoscaler may set.
+
+    A rollout removes a replica only after its replacement is ready.
+    """
     name = names.ingress(context.name)
     selector = names.selector(context.name, "ingress")
     pod = pods.base_pod(
@@ -57,13 +62,13 @@ def deployment(context: RenderContext) -> Object:
         # node-local.
         model_cache.mount(context, pod["spec"])
     pod = template.merged(pod, template.for_ingress(context.template))
+    pod = template.merged(pod, context.manifest.spec.ingress.template or {})
     pod = bounded(pod, MEMORY_LIMIT)
     revision = context.revision(pod, serves_api=True)
     pod["metadata"]["annotations"] = {names.REVISION: revision}
     return {
         "metadata": context.metadata(name, "ingress", annotations={names.REVISION: revision}),
         "spec": {
-            "replicas": context.manifest.spec.ingress.replicas,
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
@@ -93,3 +98,27 @@ def disruption_budget(context: RenderContext) -> Object:
             "selector": {"matchLabels": names.selector(context.name, "ingress")},
         },
     }
+
+
+def autoscalers(context: RenderContext) -> list[Object]:
+    """Return the HorizontalPodAutoscaler; none for a fixed number of replicas."""
+    least, most = context.manifest.spec.ingress.replica_bounds
+    if least == most:
+        return []
+    name = names.ingress(context.name)
+    target = {"type": "AverageValue", "averageValue": CPU_PER_REPLICA}
+    return [
+        {
+            "metadata": context.metadata(name, "ingress"),
+            "spec": {
+                "scaleTargetRef": {
+                    "apiVersion": DEPLOYMENT.api_version,
+                    "kind": DEPLOYMENT.name,
+                    "name": name,
+                },
+                "minReplicas": least,
+                "maxReplicas": most,
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            },
+        }
+    ]

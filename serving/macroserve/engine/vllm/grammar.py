@@ -2,8 +2,8 @@
 
 vLLM compiles them when a request arrives, on the event loops of the ingress and of the instance;
 eighteen kilobytes can block all streams for a minute. Here the ingress admits a request after one
-compilation by the engine's backend in a process with limits on processor time and memory (engine.forked). The
-engine then compiles it again in its threads, but neither event loop does.
+compilation by the engine's backend in a process with limits on processor time and memory
+(engine.forked). The engine then compiles it again in its threads, but neither event loop does.
 """
 
 import asyncio
@@ -127,9 +127,8 @@ class GrammarChecks:
         try:
             return msgspec.json.decode(await self._calls.call(constraint), type=CompileResult)
         except CallTooLongError:
-            return CompileResult(
-                f"{what} takes more than {COMPILE_CPU_S:g} s of processor time to compile; make it simpler"
-            )
+            limit_s = f"{COMPILE_CPU_S:g} s of processor time"
+            return CompileResult(f"{what} takes more than {limit_s} to compile; make it simpler")
         except CallDiedError:
             limit = MEMORY_BYTES >> 20
             return CompileResult(f"{what} cannot be compiled within {limit} MiB; make it simpler")
