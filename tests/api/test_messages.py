@@ -50,7 +50,7 @@ def test_route_query_has_the_keys_that_it_was_given_or_none(
     prefix: bytes, keys: tuple[int, ...]
 ) -> None:
     found = decode_to_cell(encode(route_query(prefix=prefix)))
-    assert isinstance(found, RouteQuery) and found.prefix_keys == keys
+    assert isinstance(found, RouteQuery) and found.placement.prefix_keys == keys
 
 
 def test_recorded_kinds_of_messages_are_all_present() -> None:

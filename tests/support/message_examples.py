@@ -27,6 +27,7 @@ KINDS: dict[str, type] = {
         messages.Refused,
         messages.RouteReply,
         messages.CellSummary,
+        messages.Placed,
         messages.CommandOrder,
         messages.LatencyAnswer,
         InstanceStatus,

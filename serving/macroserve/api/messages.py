@@ -68,6 +68,30 @@ class RequestInfo(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Placement(msgspec.Struct, frozen=True):
+    """A request that a cell took, by what brings similar ones to the same cell."""
+
+    num_prompt_tokens: int
+    prefix: bytes = b""
+    """As in ``RouteQuery``."""
+    session: bytes = b""
+
+    @property
+    def prefix_keys(self) -> tuple[int, ...]:
+        """Return the keys; none if their number or size is invalid."""
+        size = PREFIX_KEY_BYTES
+        if len(self.prefix) % size or len(self.prefix) > size * len(BOUNDARIES):
+            return ()
+        starts = range(0, len(self.prefix), size)
+        return tuple([int.from_bytes(self.prefix[start : start + size]) for start in starts])
+
+    @property
+    def session_key(self) -> int | None:
+        """Return the key; None if its size is invalid."""
+        known = len(self.session) == SESSION_KEY_BYTES
+        return int.from_bytes(self.session) if known else None
+
+
 class RouteQuery(msgspec.Struct, frozen=True, kw_only=True, tag="route"):
     """A query for the instance that should run a request."""
 
@@ -91,19 +115,8 @@ class RouteQuery(msgspec.Struct, frozen=True, kw_only=True, tag="route"):
     """Whether to take the best instance even if no constraint can be met."""
 
     @property
-    def prefix_keys(self) -> tuple[int, ...]:
-        """Return the keys; none if their number or size is invalid."""
-        size = PREFIX_KEY_BYTES
-        if len(self.prefix) % size or len(self.prefix) > size * len(BOUNDARIES):
-            return ()
-        starts = range(0, len(self.prefix), size)
-        return tuple([int.from_bytes(self.prefix[start : start + size]) for start in starts])
-
-    @property
-    def _session_key(self) -> int | None:
-        """Return the key; None if its size is invalid."""
-        known = len(self.session) == SESSION_KEY_BYTES
-        return int.from_bytes(self.session) if known else None
+    def placement(self) -> Placement:
+        return Placement(self.num_prompt_tokens, self.prefix, self.session)
 
     def to_route_request(self, now: float, exclude: Collection[str] = ()) -> RouteRequest:
         """Return the request as routing sees it, on the clock that reads ``now``.
@@ -111,14 +124,15 @@ class RouteQuery(msgspec.Struct, frozen=True, kw_only=True, tag="route"):
         exclude: further instances that must not get it.
         """
         sizes = (self.num_prompt_tokens, self.max_new_tokens)
+        placement = self.placement
         return RouteRequest(
             self.info.to_request(self.info.route_id, *sizes, now, adapter=self.adapter),
             self.predicted_new_tokens,
             self.offloaded,
             frozenset(self.exclude).union(exclude),
             trial=self.trial,
-            prefix=self.prefix_keys,
-            session=self._session_key,
+            prefix=placement.prefix_keys,
+            session=placement.session_key,
         )
 
     @property
@@ -189,6 +203,13 @@ class PrefixesMoved(msgspec.Struct, frozen=True, tag="prefixes_moved"):
     """Packed by ``api.held_prefixes``."""
 
 
+class Placed(msgspec.Struct, frozen=True, tag="placed"):
+    """Notice to an ingress of the requests that its cell took from others, with which it routes
+    like them."""
+
+    placements: tuple[Placement, ...]
+
+
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First message of an ingress to a cell."""
 
@@ -220,7 +241,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 ToCell = RouteQuery | Settled | Hello | Refused
-ToIngress = RouteReply | CellSummary | PrefixesMoved
+ToIngress = RouteReply | CellSummary | PrefixesMoved | Placed
 
 encode = msgspec.json.Encoder().encode
 
@@ -251,7 +272,7 @@ class _Decoder(Generic[_T]):
 
 
 decode_to_cell = _Decoder[ToCell](RouteQuery, Settled, Hello, Refused).decode
-decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary, PrefixesMoved).decode
+decode_to_ingress = _Decoder[ToIngress](RouteReply, CellSummary, PrefixesMoved, Placed).decode
 
 
 ADMIN_PREFIX = "/admin/v1"

@@ -84,7 +84,8 @@ class CellsRouter(Router):
             ledger = self._ledgers[name]
             decision = ledger.assign(request, now, ignore_constraints=ignore_constraints)
             if decision.instance is not None:
-                self._overall.note(views[name], request)
+                num_tokens = request.request.num_prompt_tokens
+                self._overall.note(views[name], num_tokens, request.prefix, request.session)
                 self._placed(name, request, decision, now)
                 return decision.instance
         return None

@@ -33,10 +33,15 @@ def first(
     return scheduler.attempts(cells, request, NOW)[0].cell
 
 
+def note(scheduler: OverallScheduler, cell: CellView, request: RouteRequest) -> None:
+    num_tokens = request.request.num_prompt_tokens
+    scheduler.note(cell, num_tokens, request.prefix, request.session)
+
+
 def after(cell: CellView, name: str = "unified") -> OverallScheduler:
     """Return the scheduler after the cell took a request."""
     scheduler = OverallScheduler(strategy(name))
-    scheduler.note(cell, WITH_PREFIX)
+    note(scheduler, cell, WITH_PREFIX)
     return scheduler
 
 
@@ -101,7 +106,7 @@ def busy_with(num_requests: int, share_found: float) -> CellView:
 def test_cell_is_trusted_for_what_its_caches_find(share_found: float, expected: str) -> None:
     scheduler = OverallScheduler(strategy("unified"))
     for number in range(100):
-        scheduler.note(B, WITH_PREFIX)
+        note(scheduler, B, WITH_PREFIX)
         scheduler.attempts([A, busy_with(number, share_found)], WITH_PREFIX, NOW)
     assert first(scheduler, A, busy_with(100, share_found)) == expected
 
@@ -140,7 +145,7 @@ def test_burst_with_a_popular_beginning_makes_no_cell_wait_longer_than_it_is_wor
     for _ in range(num_requests):
         cells = [cell(name, waiting_prefill_s=wait_s) for name, wait_s in waits.items()]
         name = first(scheduler, *cells, request=request)
-        scheduler.note(cells["ab".index(name)], request)
+        note(scheduler, cells["ab".index(name)], request)
         waits[name] += OWN_S - (saved_s if name in seen else 0.0)
         seen.add(name)
     assert abs(waits["a"] - waits["b"]) / 2 <= (1 + REPLICA_COST) * saved_s + OWN_S
@@ -156,7 +161,7 @@ def test_popular_short_beginning_fills_no_cell_while_the_other_decodes_nothing()
             for name, number in running.items()
         ]
         name = first(scheduler, *cells, request=request)
-        scheduler.note(cells["ab".index(name)], request)
+        note(scheduler, cells["ab".index(name)], request)
         running[name] += 1
     assert min(running.values()) >= 90
 
@@ -168,7 +173,7 @@ BUSY = {"waiting_prefill_s": 100.0}
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_session_goes_to_its_cell_unless_the_strategy_takes_turns(name: str) -> None:
     scheduler = OverallScheduler(strategy(name))
-    scheduler.note(B, IN_SESSION)
+    note(scheduler, B, IN_SESSION)
     home = "a" if name in BY_TURNS else "b"
     assert first(scheduler, A, cell("b", num_running=9), request=IN_SESSION) == home
     assert first(scheduler, A, B, request=replace(FRESH, session=8)) == "a"
@@ -177,7 +182,7 @@ def test_session_goes_to_its_cell_unless_the_strategy_takes_turns(name: str) -> 
 
 def test_session_leaves_a_cell_where_it_would_be_late() -> None:
     scheduler = OverallScheduler(strategy("unified"))
-    scheduler.note(B, IN_SESSION)
+    note(scheduler, B, IN_SESSION)
     assert first(scheduler, A, cell("b", **BUSY), request=IN_SESSION) == "a"
     assert first(scheduler, cell("a", **BUSY), cell("b", **BUSY), request=IN_SESSION) == "b"
     assert first(scheduler, A, request=IN_SESSION) == "a"
@@ -186,7 +191,7 @@ def test_session_leaves_a_cell_where_it_would_be_late() -> None:
 def test_session_goes_before_the_beginning_of_a_prompt() -> None:
     scheduler = after(B)
     both = replace(WITH_PREFIX, session=7)
-    scheduler.note(A, IN_SESSION)
+    note(scheduler, A, IN_SESSION)
     assert first(scheduler, B, A, request=both) == "a"
     assert first(scheduler, B, A, request=WITH_PREFIX) == "b"
 
@@ -194,5 +199,5 @@ def test_session_goes_before_the_beginning_of_a_prompt() -> None:
 def test_session_before_any_cell_is_ready_is_asked_for_everywhere() -> None:
     scheduler = OverallScheduler(strategy("unified"))
     unready = cell("a", num_ready=0)
-    scheduler.note(unready, IN_SESSION)
+    note(scheduler, unready, IN_SESSION)
     assert scheduler.attempts((unready,), IN_SESSION, NOW) == [("a", True)]

@@ -1,19 +1,26 @@
 """An ingress sends prompts, also of continued streams, to the cell with their cached prefix."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
 from support.emulated_world import World, expected_tokens, running, token_request
 from support.fake_instances import DRAINED, Behavior, dies, dies_after_a_token, fakes, good
+from support.keys import live
 from support.migration import migrate
 from support.route_queries import route_query
 
-from macroserve.core.status import Pool
+from macroserve.api.messages import Placed, PrefixesMoved
+from macroserve.core.status import CellView, Pool
+from macroserve.core.strategies import strategy
 from macroserve.engine.tokens import TokenRequest
 from macroserve.serving.cell import scheduler
 from macroserve.serving.ingress import cell_directory
+from macroserve.serving.ingress.cell_directory import CellDirectory
 from macroserve.serving.ingress.prefix_keys import prefix_keys
+from macroserve.serving.ingress.session import session_key
 
 NUM_PROMPTS, PROMPT_TOKENS = 9, 700
 LP = Pool.LP
@@ -25,19 +32,52 @@ def prompt(number: int, round_: int = 0, num_tokens: int = 4) -> TokenRequest:
     return replace(request, cache_salt=str(number))
 
 
-async def place(world: World, request: TokenRequest, *exclude: str) -> str:
-    """Have the ingress choose an instance for a request that never reaches it."""
+async def place(
+    world: World, request: TokenRequest, *exclude: str, ingress: CellDirectory | None = None
+) -> str:
+    """Have an ingress choose an instance for a request that never reaches it."""
+    ingress = ingress or world.directory
     route_id = f"route-{len(exclude)}"
     query = route_query(
         route_id=route_id,
         num_prompt_tokens=PROMPT_TOKENS,
         exclude=exclude,
         prefix=await prefix_keys(request),
+        session=session_key(request.session),
     )
-    routed = await world.directory.route(query)
+    routed = await ingress.route(query)
     assert routed is not None
-    await world.directory.settle(routed, route_id)
+    await ingress.settle(routed, route_id)
     return routed.instance
+
+
+class AnotherIngress(CellDirectory):
+    """An ingress without requests of clients, which counts what it hears of others' requests."""
+
+    num_heard = 0
+
+    def _on_news(self, cell: CellView, news: Placed | PrefixesMoved) -> None:
+        super()._on_news(cell, news)
+        assert isinstance(news, Placed)
+        self.num_heard += len(news.placements)
+
+
+@asynccontextmanager
+async def another_ingress(world: World) -> AsyncIterator[AnotherIngress]:
+    async def discover() -> dict[str, str]:
+        return dict(world.urls)
+
+    directory = AnotherIngress(discover, live(), strategy(world.settings.strategy))
+    await directory.start()
+
+    async def connected() -> bool:
+        return len(directory.summaries) == len(world.cells)
+
+    try:
+        await world.until(connected)
+        yield directory
+    finally:
+        await directory.stop()
 
 
 @pytest.mark.usefixtures("patient")
@@ -84,17 +124,55 @@ async def test_prompts_of_a_session_come_to_one_instance_whatever_they_are(
             assert finished[0] >= 2
 
 
+# Another prompt of the session, or another request with the prompt's beginning.
+SIMILAR = [
+    (replace(prompt(0), session="mine"), replace(prompt(1), session="mine")),
+    (prompt(0), prompt(0, round_=1)),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SIMILAR, ids=["session", "beginning"])
+async def test_similar_requests_come_to_one_cell_by_any_ingress(
+    first: TokenRequest, second: TokenRequest
+) -> None:
+    async with running(THREE) as world, another_ingress(world) as other:
+        assert await place(world, first, "a", "b") == "c"
+
+        async def heard() -> bool:
+            return other.num_heard == 1
+
+        await world.until(heard)
+        assert await place(world, prompt(2), ingress=other) == "a", "by load"
+        assert await place(world, second, ingress=other) == "c"
+
+
+@pytest.mark.parametrize(("first", "second"), SIMILAR, ids=["session", "beginning"])
+async def test_ingress_that_starts_later_sends_a_similar_request_to_the_same_cell(
+    first: TokenRequest, second: TokenRequest
+) -> None:
+    async with running(THREE) as world:
+        assert await place(world, first, "a", "b") == "c"
+        async with another_ingress(world) as other:
+
+            async def heard() -> bool:
+                return other.num_heard == 1
+
+            await world.until(heard)
+            assert await place(world, second, ingress=other) == "c"
+
+
 async def test_cell_that_is_gone_has_nothing_when_its_name_comes_back() -> None:
     async with running(THREE) as world:
         assert await place(world, prompt(0), "a", "b") == "c"
         assert await place(world, prompt(0)) == "c"
-        url = world.urls.pop("cell-2")
+        await world.stop_cell("cell-2")
+        del world.urls["cell-2"]
 
         async def gone() -> bool:
             return "c" not in world.directory.members
 
         await world.until(gone)
-        world.urls["cell-2"] = url
+        await world.add_cell("cell-2")
 
         async def back() -> bool:
             return len(world.directory.summaries) == 3
@@ -162,4 +240,4 @@ async def test_request_that_goes_on_elsewhere_carries_its_prefix(ends: Behavior)
         assert [query.prefix for query in world.directory.queries] == [
             await prefix_keys(prompt(0))
         ] * 3
-        assert len(world.directory.queries[0].prefix_keys) == 9
+        assert len(world.directory.queries[0].placement.prefix_keys) == 9

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from macroserve.core.routing.cells import CellAttempt, cells_to_ask
 from macroserve.core.routing.constraints import Demand
 from macroserve.core.routing.decision import RouteRequest
-from macroserve.core.routing.prefixes import HeldKey, PrefixRecord
+from macroserve.core.routing.prefixes import HeldKey, PrefixKeys, PrefixRecord
 from macroserve.core.routing.sessions import SessionRecord
 from macroserve.core.status import CellView
 from macroserve.core.strategy import Strategy
 
 
 class OverallScheduler:
-    """Router over cells, with a record of the prefixes and sessions that it sent to each."""
+    """Router over cells, with a record of the prefixes and sessions that each of them got."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -32,11 +32,12 @@ class OverallScheduler:
         demand = Demand.of(request, by_mean, now, cached)
         return cells_to_ask(cells, demand, self._sessions.holder(request.session))
 
-    def note(self, cell: CellView, request: RouteRequest) -> None:
-        """Note that a cell took the request."""
-        self._sessions.note(request.session, cell.name)
-        num_tokens = request.request.num_prompt_tokens
-        self._prefixes.note(cell.name, request.prefix, num_tokens, cell.pool_tokens)
+    def note(
+        self, cell: CellView, num_prompt_tokens: int, prefix: PrefixKeys, session: int | None
+    ) -> None:
+        """Note that a cell took a request, of this ingress or of another."""
+        self._sessions.note(session, cell.name)
+        self._prefixes.note(cell.name, prefix, num_prompt_tokens, cell.pool_tokens)
 
     def arrived(self, cell: str, held: Sequence[HeldKey]) -> None:
         """Note that an instance with these cached prefixes joined the cell."""

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import errno
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,7 +22,7 @@ from macroserve.api.access_token import Audience
 from macroserve.api.handle import HandleError
 from macroserve.api.keys import Purpose
 from macroserve.api.logs import get_logger
-from macroserve.api.messages import AdoptOrder, DrainOrder, PoolOrder, ReleaseOrder
+from macroserve.api.messages import AdoptOrder, DrainOrder, Placement, PoolOrder, ReleaseOrder
 from macroserve.core.status import Pool
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.cell.scheduler import CellScheduler, UnknownInstanceError
@@ -36,6 +37,8 @@ T = TypeVar("T")
 SUMMARY_MIN_S = 0.1
 """Shortest time between two summaries; routing replies carry the essentials in between."""
 SUMMARY_MAX_S = 1.0
+MAX_PLACED = 256
+"""Most requests in one notice to an ingress, as reading them blocks it for milliseconds."""
 INGRESS_PATH = "/ingress"
 SEND_TIMEOUT_S = 2.0
 """Time after which an ingress that does not read is disconnected, as it delays the others."""
@@ -53,6 +56,8 @@ def cell_ports(cell: str, ports: range) -> list[int]:
 class _Ingress:
     transport: asyncio.Transport | None
     """Connection under the WebSocket."""
+    placed: deque[Placement]
+    """Requests that came by other ingresses, of which it has not been told."""
     address: str = ""
     """Address from its ``Hello``; empty before."""
 
@@ -75,6 +80,7 @@ class CellServer:
         self._host = host
         self._ports = ports
         self._ingresses: dict[web.WebSocketResponse, _Ingress] = {}
+        self._placed = deque[Placement](maxlen=MAX_PLACED)
         self._tasks = BackgroundTasks()
         app = web.Application(middlewares=[self._log_refusals, _error_middleware])
         guard(app, keys, self._audiences)
@@ -133,7 +139,7 @@ class CellServer:
     async def _serve_ingress(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=5, compress=False)
         await socket.prepare(request)
-        self._ingresses[socket] = _Ingress(request.transport)
+        self._ingresses[socket] = _Ingress(request.transport, self._placed.copy())
         self._scheduler.changed.set()
         try:
             async for message in socket:
@@ -149,7 +155,10 @@ class CellServer:
     async def _answer(self, socket: web.WebSocketResponse, message: messages.ToCell) -> None:
         match message:
             case messages.RouteQuery():
-                await socket.send_bytes(messages.encode(self._scheduler.route(message)))
+                reply = self._scheduler.route(message)
+                if reply.instance is not None:
+                    self._note_placed(socket, message.placement)
+                await socket.send_bytes(messages.encode(reply))
             case messages.Settled(route_id=route_id, explained=explained):
                 self._scheduler.settle(route_id, explained)
             case messages.Refused(by_reason=by_reason):
@@ -169,7 +178,24 @@ class CellServer:
             told = [*scheduler.take_moves(), scheduler.summary(known)]
             for data in map(messages.encode, told):
                 await asyncio.gather(*(self._send(socket, data) for socket in self._ingresses))
+            ingresses = [*self._ingresses.items()]
+            await asyncio.gather(*(self._send_placed(*each) for each in ingresses))
             await _wait(scheduler.members_changed, SUMMARY_MIN_S)
+
+    def _note_placed(self, socket: web.WebSocketResponse, placement: Placement) -> None:
+        """Note a request for the other ingresses, and for those that will connect."""
+        if not (placement.prefix or placement.session):
+            return
+        self._placed.append(placement)
+        for other, ingress in self._ingresses.items():
+            if other is not socket:
+                ingress.placed.append(placement)
+
+    async def _send_placed(self, socket: web.WebSocketResponse, ingress: _Ingress) -> None:
+        if ingress.placed:
+            data = messages.encode(messages.Placed(tuple(ingress.placed)))
+            ingress.placed.clear()
+            await self._send(socket, data)
 
     async def _send(self, socket: web.WebSocketResponse, data: bytes) -> None:
         try:

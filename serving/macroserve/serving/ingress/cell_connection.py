@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from macroserve.api import messages
+from macroserve.api.messages import Placed, PrefixesMoved
 from macroserve.core.status import CellView
 
 REPLY_TIMEOUT_S = 1.0
@@ -21,7 +22,7 @@ class CellConnection:
         url: str,
         socket: aiohttp.ClientWebSocketResponse,
         on_change: Callable[[], None],
-        on_moved: Callable[[str, messages.PrefixesMoved], None],
+        on_news: Callable[[CellView, Placed | PrefixesMoved], None],
     ) -> None:
         self.name = name
         self.url = url
@@ -29,7 +30,7 @@ class CellConnection:
         self._asked_tokens = 0
         self._socket = socket
         self._on_change = on_change
-        self._on_moved = on_moved
+        self._on_news = on_news
         self._waiting: dict[str, asyncio.Future[messages.RouteReply]] = {}
         self._reader = asyncio.create_task(self._read())
 
@@ -99,5 +100,6 @@ class CellConnection:
             case messages.CellSummary():
                 self.summary = message
                 self._on_change()
-            case messages.PrefixesMoved():
-                self._on_moved(self.name, message)
+            case PrefixesMoved() | Placed():
+                if self.summary is not None:
+                    self._on_news(self.summary.cell, message)

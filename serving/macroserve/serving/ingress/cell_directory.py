@@ -15,10 +15,11 @@ from macroserve.api.access_token import Audience
 from macroserve.api.held_prefixes import unpack_held
 from macroserve.api.keys import Purpose
 from macroserve.api.logs import get_logger
+from macroserve.api.messages import Placed, PrefixesMoved
 from macroserve.core.routing.attempts import InstanceRun
 from macroserve.core.routing.overall import OverallScheduler
 from macroserve.core.routing.queue_wait import is_late, share_ahead
-from macroserve.core.status import by_number
+from macroserve.core.status import CellView, by_number
 from macroserve.core.strategy import Strategy
 from macroserve.serving.background import BackgroundTasks
 from macroserve.serving.causes import cause_of
@@ -163,7 +164,7 @@ class CellDirectory:
                 continue
             answered.add(name)
             if reply.instance is not None:
-                self._overall.note(views[name], request)
+                self._note(views[name], query.placement)
                 run = InstanceRun(reply.instance, reply.incarnation)
                 return RoutedInstance(run, reply.address, name, reply.reason)
         return self._without_scheduler(query, answered)
@@ -204,16 +205,24 @@ class CellDirectory:
             del self._draining[next(iter(self._draining))]
         self._changed.set()
 
-    def _on_moved(self, cell: str, moved: messages.PrefixesMoved) -> None:
-        try:
-            held = unpack_held(moved.prefixes)
-        except ValueError as error:
-            log.warning("prefix record ignored", cell=cell, reason=str(error))
+    def _on_news(self, cell: CellView, news: Placed | PrefixesMoved) -> None:
+        if isinstance(news, Placed):
+            for placement in news.placements:
+                self._note(cell, placement)
             return
-        if moved.came:
-            self._overall.arrived(cell, held)
+        try:
+            held = unpack_held(news.prefixes)
+        except ValueError as error:
+            log.warning("prefix record ignored", cell=cell.name, reason=str(error))
+            return
+        if news.came:
+            self._overall.arrived(cell.name, held)
         else:
-            self._overall.left(cell, held)
+            self._overall.left(cell.name, held)
+
+    def _note(self, cell: CellView, placed: messages.Placement) -> None:
+        num_tokens, prefix = placed.num_prompt_tokens, placed.prefix_keys
+        self._overall.note(cell, num_tokens, prefix, placed.session_key)
 
     async def _keep_connected(self) -> None:
         while True:
@@ -270,7 +279,7 @@ class CellDirectory:
                 if connection is not None:
                     await connection.close()
                 self._connections[name] = connection = CellConnection(
-                    name, url, socket, self._on_change, self._on_moved
+                    name, url, socket, self._on_change, self._on_news
                 )
                 await connection.send(messages.Hello(self._address))
                 log.info("cell connected", cell=name, url=url)
