@@ -37,6 +37,8 @@ T = TypeVar("T")
 SUMMARY_MIN_S = 0.1
 """Shortest time between two summaries; routing replies carry the essentials in between."""
 SUMMARY_MAX_S = 1.0
+PLACED_MIN_S = 0.02
+"""Shortest time between two notices of placed requests; the next turn of an agent comes soon."""
 MAX_PLACED = 256
 """Most requests in one notice to an ingress, as reading them blocks it for milliseconds."""
 INGRESS_PATH = "/ingress"
@@ -60,6 +62,8 @@ class _Ingress:
     """Requests that came by other ingresses, of which it has not been told."""
     address: str = ""
     """Address from its ``Hello``; empty before."""
+    has_summary: bool = False
+    """Whether it knows the cell, without which it ignores placed requests."""
 
 
 class CellServer:
@@ -81,6 +85,7 @@ class CellServer:
         self._ports = ports
         self._ingresses: dict[web.WebSocketResponse, _Ingress] = {}
         self._placed = deque[Placement](maxlen=MAX_PLACED)
+        self._has_placed = asyncio.Event()
         self._tasks = BackgroundTasks()
         app = web.Application(middlewares=[self._log_refusals, _error_middleware])
         guard(app, keys, self._audiences)
@@ -107,6 +112,7 @@ class CellServer:
         await self._runner.setup()
         await self._listen()
         self._tasks.start("summaries to ingresses", self._broadcast())
+        self._tasks.start("placed requests to ingresses", self._broadcast_placed())
         return base_url(self._keys.tls, self._host, self._runner.addresses[0][1])
 
     async def _listen(self) -> None:
@@ -174,12 +180,14 @@ class CellServer:
             await _wait(scheduler.changed, SUMMARY_MAX_S)
             scheduler.changed.clear()
             scheduler.members_changed.clear()
-            known = [found.address for found in self._ingresses.values() if found.address]
+            ingresses = dict(self._ingresses)
+            known = [found.address for found in ingresses.values() if found.address]
             told = [*scheduler.take_moves(), scheduler.summary(known)]
             for data in map(messages.encode, told):
-                await asyncio.gather(*(self._send(socket, data) for socket in self._ingresses))
-            ingresses = [*self._ingresses.items()]
-            await asyncio.gather(*(self._send_placed(*each) for each in ingresses))
+                await asyncio.gather(*(self._send(socket, data) for socket in ingresses))
+            for ingress in ingresses.values():
+                ingress.has_summary = True
+            self._has_placed.set()
             await _wait(scheduler.members_changed, SUMMARY_MIN_S)
 
     def _note_placed(self, socket: web.WebSocketResponse, placement: Placement) -> None:
@@ -187,12 +195,21 @@ class CellServer:
         if not (placement.prefix or placement.session):
             return
         self._placed.append(placement)
+        self._has_placed.set()
         for other, ingress in self._ingresses.items():
             if other is not socket:
                 ingress.placed.append(placement)
 
+    async def _broadcast_placed(self) -> None:
+        while True:
+            await self._has_placed.wait()
+            self._has_placed.clear()
+            ingresses = [*self._ingresses.items()]
+            await asyncio.gather(*(self._send_placed(*each) for each in ingresses))
+            await asyncio.sleep(PLACED_MIN_S)
+
     async def _send_placed(self, socket: web.WebSocketResponse, ingress: _Ingress) -> None:
-        if ingress.placed:
+        if ingress.placed and ingress.has_summary:
             data = messages.encode(messages.Placed(tuple(ingress.placed)))
             ingress.placed.clear()
             await self._send(socket, data)
