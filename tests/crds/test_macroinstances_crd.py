@@ -125,11 +125,19 @@ def test_crd_bounds_of_numbers_equal_the_manifests(pair: Pair) -> None:
         return
     wanted = {
         name: getattr(mark, name)
-        for mark in pair.field.metadata
+        for mark in marks(pair.field)
         for kind, name in MARKS
         if isinstance(mark, kind)
     }
     assert bounds(pair.schema) == wanted | SANITY.get(pair.path, {})
+
+
+def marks(field: FieldInfo) -> Iterator[object]:
+    """Yield the constraints of a field, also where it may be left out."""
+    yield from field.metadata
+    for kind in get_args(field.annotation):
+        for inner in getattr(kind, "__metadata__", ()):
+            yield from inner.metadata if isinstance(inner, FieldInfo) else [inner]
 
 
 def bounds(schema: dict[str, Any]) -> dict[str, object]:
@@ -232,7 +240,11 @@ CASES = [
         "spec.autoscaling.stabilization",
         [{"up": "0s"}, {"down": "1m"}, {"up": 0}, {"down": "-5s"}, {"sideways": "1s"}],
     ),
-    ("spec.ingress.replicas", [1, 0]),
+    ("spec.ingress.replicas", [1, 0, 1.5, "2"]),
+    ("spec.ingress.maxReplicas", [1, 0, 1.5, "2"]),
+    ("spec.ingress", [{"minReplicas": n, "maxReplicas": 9} for n in (1, 0, 1.5, "2")]),
+    ("spec.ingress.template", [{}, {"spec": {"nodeSelector": {"pool": "cpu"}}}, "pod"]),
+    ("spec.head.template", [{}, {"spec": {"nodeSelector": {"pool": "cpu"}}}, "pod"]),
     ("spec.ingress.apiKeysSecret", ["keys", "team.keys-1", "Keys", "-a", "a" * 254, ""]),
     ("spec.api.servedNames", [["a"], [], [""], "a"]),
     ("spec.api.toolCallParser", ["hermes", 7]),
