@@ -1,6 +1,7 @@
 """The Ray cluster of a deployment."""
 
 import asyncio
+import inspect
 import math
 import threading
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray._private import node as ray_node
 from ray.serve.schema import ApplicationStatus
 from support.keys import source
 
@@ -46,6 +48,44 @@ def test_ray_that_does_not_start_tells_why(
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(DeployError, match=r"Ray: .*(107 bytes|Permission denied|does not come up)"):
         cells.start()
+
+
+def test_ray_still_has_a_fixed_limit_where_it_is_replaced() -> None:
+    source = inspect.getsource(ray_node.Node)
+    assert "raylet_start_wait_time_s = 30" in source
+    assert "ray._private.services.get_node(" in source
+
+
+@pytest.mark.parametrize("delay_s", [100.0, 1000.0])
+def test_slow_node_manager_is_waited_for_within_limits(
+    monkeypatch: pytest.MonkeyPatch, cells: RayCells, delay_s: float
+) -> None:
+    now_s = 0.0
+
+    def get_node(address: str, node: str) -> dict[str, str]:
+        if now_s < delay_s:
+            raise RuntimeError("no such node")
+        return {}
+
+    def sleep(duration_s: float) -> None:
+        nonlocal now_s
+        now_s += duration_s
+
+    def init(**options: Any) -> None:
+        """Ask as Ray's ``Node`` does, which gives up if the first answer takes longer than 30 s."""
+        ray_cells.services.get_node("address", "node")
+
+    monkeypatch.setattr(ray_cells.services, "get_node", get_node)
+    monkeypatch.setattr(ray_cells, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_cells, "_end_idle_parts", lambda: None)
+    monkeypatch.setattr(ray_cells.serve, "start", lambda **options: None)
+    if delay_s < ray_cells.START_S:
+        cells.start()
+    else:
+        with pytest.raises(DeployError, match="no such node"):
+            cells.start()
+    assert ray_cells.services.get_node is get_node
 
 
 @pytest.mark.parametrize(

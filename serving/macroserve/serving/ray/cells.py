@@ -1,14 +1,16 @@
 """A local Ray cluster that runs the cell schedulers of one deployment, as Serve applications."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any, Never
 
 import ray
 from ray import serve
-from ray._private import worker
+from ray._private import services, worker
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from macroserve.serving.causes import cause_of, one_line
@@ -22,6 +24,8 @@ PARTS = {"gcs_server": "control store", "raylet": "node manager"}
 START_POLL_S = 0.1
 """Interval for checking a starting scheduler; a cell's split waits for it."""
 WATCH_S = 1.0
+START_S = 120.0
+"""Time limit for the start of Ray's node manager. A busy machine takes longer than Ray's 30 s."""
 SILENCE_S = 20.0
 """Less than the 60 s after which Ray's processes end themselves, more than a busy machine takes."""
 
@@ -52,15 +56,16 @@ class RayCells:
         for name in ("ray", "ray.serve"):
             logging.getLogger(name).setLevel(logging.ERROR)
         try:
-            ray.init(
-                address="local",
-                namespace=self._namespace,
-                include_dashboard=False,
-                log_to_driver=False,
-                configure_logging=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                num_cpus=1,
-            )
+            with _patience():
+                ray.init(
+                    address="local",
+                    namespace=self._namespace,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    num_cpus=1,
+                )
             _end_idle_parts()
             # Clients connect to the ingress replicas directly.
             serve.start(proxy_location="Disabled")
@@ -116,6 +121,29 @@ class RayCells:
         """Return the names of the cell schedulers that run or are being restarted. Nothing else
         deploys to this Ray, and reading Serve's own list takes ten milliseconds of CPU."""
         return frozenset(self._deployed)
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Have Ray wait START_S for its node manager; its own limit is a constant in its code."""
+    ask = services.get_node
+
+    def get_node(*args: Any) -> Any:
+        deadline_s = time.monotonic() + START_S
+        while True:
+            try:
+                return ask(*args)
+            except RuntimeError:
+                # The node manager has not registered.
+                if time.monotonic() > deadline_s:
+                    raise
+            time.sleep(START_POLL_S)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = ask
 
 
 def _end_idle_parts() -> None:

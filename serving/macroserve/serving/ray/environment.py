@@ -18,6 +18,8 @@ DEFAULTS = {
     "RAY_ENABLE_AUTO_CONNECT": "0",
     # Ray would kill healthy instances for memory that other programs use.
     "RAY_memory_monitor_refresh_ms": "0",
+    # On a busy machine, a scheduler's process takes longer to start than 60 s, Ray's default.
+    "RAY_worker_register_timeout_seconds": "120",
     # A replica that hangs ignores a request to stop, and keeps its port meanwhile.
     "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
     "RAY_kill_worker_timeout_milliseconds": "1000",
