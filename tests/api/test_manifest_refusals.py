@@ -127,6 +127,7 @@ BAD_VALUES = [
     ("spec.ingress.replicas", 0, "0", COUNT),
     ("spec.ingress.maxReplicas", 0, "0", COUNT),
     ("spec.ingress.minReplicas", 3, "3", "left out without spec.ingress.maxReplicas"),
+    ("spec.ingress.streamInterval", 0, "0", COUNT),
     ("spec.ingress.template", "pod", "'pod'", "a mapping, a pod template"),
     ("spec.head.template", [], "a list", "a mapping, a pod template"),
     ("spec.template", "pod", "'pod'", "a mapping, a pod template"),

@@ -27,7 +27,7 @@ SENTENCES = [
     (
         edited(("spec.ingress.a b\n", 1)),
         r"spec.ingress.'a b\n' is 1, but spec.ingress has only the fields replicas, maxReplicas, "
-        "minReplicas, apiKeysSecret, template.",
+        "minReplicas, apiKeysSecret, streamInterval, template.",
     ),
     (
         edited(("spec.model.adapters", [ADAPTER, ADAPTER])),

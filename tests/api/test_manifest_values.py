@@ -28,6 +28,7 @@ def test_manifest_with_required_fields_alone_has_the_defaults() -> None:
     assert spec.scheduling.drop_late is False
     assert spec.scheduling.max_queue_wait_s == 300.0
     assert spec.scheduling.max_late_wait_s is None
+    assert spec.ingress.stream_interval == 1
     assert (spec.ingress.replica_bounds, spec.autoscaling, spec.template) == ((2, 2), None, None)
 
 

@@ -243,6 +243,7 @@ CASES = [
     ("spec.ingress.replicas", [1, 0, 1.5, "2"]),
     ("spec.ingress.maxReplicas", [1, 0, 1.5, "2"]),
     ("spec.ingress", [{"minReplicas": n, "maxReplicas": 9} for n in (1, 0, 1.5, "2")]),
+    ("spec.ingress.streamInterval", [1, 10, 0, 1.5, "2"]),
     ("spec.ingress.template", [{}, {"spec": {"nodeSelector": {"pool": "cpu"}}}, "pod"]),
     ("spec.head.template", [{}, {"spec": {"nodeSelector": {"pool": "cpu"}}}, "pod"]),
     ("spec.ingress.apiKeysSecret", ["keys", "team.keys-1", "Keys", "-a", "a" * 254, ""]),

@@ -60,6 +60,18 @@ class FakeStreamer:
         put(Choice(tokens[1:], "stop"))
 
 
+class SlowStreamer(FakeStreamer):
+    """The streamer waits after each token until the client has it."""
+
+    async def stream(self, request: TokenRequest, put: Put) -> None:
+        *tokens, last = self.encode(self.text)
+        for token in tokens:
+            put(Choice([token]))
+            for _ in range(100):
+                await asyncio.sleep(0)
+        put(Choice([last], "stop"))
+
+
 class AllAdmitted(GrammarChecks):
     """The checks compile nothing: the given answers follow no grammar."""
 
@@ -72,13 +84,16 @@ def answers(
     text: str,
     *requests: tuple[str, str, dict],
     streamer: FakeStreamer | None = None,
+    stream_interval: int = 1,
 ) -> list:
     """Return the answers to all of (method, path, arguments of httpx) from a model that says
     ``text``, and then the prompts that it saw."""
     streamer = streamer or FakeStreamer()
 
     async def run() -> list[httpx.Response]:
-        llm = RemoteLLM(frontend_config(settings), streamer, lambda: None, AllAdmitted(settings))
+        config = frontend_config(settings)
+        config.scheduler_config.stream_interval = stream_interval
+        llm = RemoteLLM(config, streamer, lambda: None, AllAdmitted(settings))
         tokenizer = llm.renderer.tokenizer
         assert tokenizer is not None
         streamer.text = text
@@ -246,6 +261,22 @@ def test_text_app_without_a_tool_parser_refuses_tools_and_names_the_field(
     assert answer.status_code == 400, answer.text
     message = answer.json()["error"]["message"]
     assert "spec.api.toolCallParser" in message and "--" not in message
+
+
+@pytest.mark.parametrize("interval", [1, 4])
+def test_stream_interval_is_the_number_of_tokens_in_an_event(
+    settings: EngineSettings, interval: int
+) -> None:
+    text = "one two three four five six seven eight nine"
+    streaming = {"stream": True, "return_token_ids": True}
+    response, _ = answers(
+        settings, text, chat(**streaming), streamer=SlowStreamer(), stream_interval=interval
+    )
+    events = [json.loads(line[6:]) for line in response.text.split("\n\n")[:-2]]
+    choices = [choice for each in events for choice in each["choices"]]
+    assert "".join(each["delta"].get("content") or "" for each in choices) == text
+    first, *others, _ = [len(ids) for each in choices if (ids := each.get("token_ids"))]
+    assert first == 1 and set(others) == {interval}
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -36,6 +36,7 @@ DECIDED_BY = {
     "spec_model": "spec.engine.args.speculativeConfig",
     "spec_tokens": "spec.engine.args.speculativeConfig",
     "enable_chunked_prefill": "spec.scheduling.strategy",
+    "stream_interval": "spec.ingress.streamInterval",
 }
 """vLLM engine arguments that a manifest cannot set, with the field that decides each."""
 

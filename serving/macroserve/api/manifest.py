@@ -230,6 +230,8 @@ class Ingress(ManifestPart):
     min_replicas: Count | None = Field(default=None, description=COUNT)
     api_keys_secret: DnsName | None = Field(default=None, description=DNS_NAME)
     """Kubernetes Secret whose values, one or more keys each, authorize clients; None admits all."""
+    stream_interval: Count = 1
+    """Tokens of a stream in one event, as vLLM's argument of that name."""
     template: dict[Any, Any] | None = _template()
 
     @field_validator("max_replicas")

@@ -195,6 +195,7 @@ def ingress(
             macroinstance=resource.name,
             keys=keys,
             api_keys=clients,
+            stream_interval=resource.spec.ingress.stream_interval,
             attainment=resource.spec.slo.attainment,
             grace_s=grace,
         )

@@ -162,6 +162,7 @@ class Up:
                 keys=KeySource(tuple(Purpose), secret=secret),
                 admin_token=self._admin_token,
                 api_keys=options.api_keys,
+                stream_interval=manifest.spec.ingress.stream_interval,
                 attainment=manifest.spec.slo.attainment,
             ),
             ingress_replicas=manifest.spec.ingress.replica_bounds[0],

@@ -288,6 +288,11 @@ def test_template_replaces_only_the_pods_that_it_changes(
     assert {component for component in before if before[component] != after[component]} == replaced
 
 
+def test_stream_interval_replaces_the_ingress_alone() -> None:
+    before, after = revisions(context()), revisions(context(ingress={"streamInterval": 4}))
+    assert {each for each in before if before[each] != after[each]} == {"ingress"}
+
+
 def test_ingress_rolls_out_without_a_gap_and_the_head_alone() -> None:
     of = context()
     assert head.deployment(of)["spec"]["strategy"] == {"type": "Recreate"}

@@ -69,7 +69,8 @@ class RenderContext:
 
         Fields at their defaults do not count, so an upgrade that adds one replaces no pods.
 
-        serves_api: the pod reads all of ``spec.api``; an engine reads only the reasoning parser.
+        serves_api: the pod reads ``spec.ingress.streamInterval`` and all of ``spec.api``; an engine
+            reads only the reasoning parser.
         """
         spec = self.manifest.spec.model_dump(
             by_alias=True,
@@ -77,6 +78,8 @@ class RenderContext:
             mode="json",
             exclude={*LIVE_PARTS, *_RENDERED_PARTS},
         )
+        if serves_api and (interval := self.manifest.spec.ingress.stream_interval) != 1:
+            spec["ingress"] = {"streamInterval": interval}
         if not serves_api and (api := spec.pop("api", {})).get("reasoningParser"):
             spec["api"] = {"reasoningParser": api["reasoningParser"]}
         return digest({"spec": spec, "pod": rendered})

@@ -21,7 +21,6 @@ from vllm.pooling_params import PoolingParams
 from vllm.renderers import renderer_from_config
 from vllm.sampling_params import SamplingParams
 from vllm.tasks import SupportedTask
-from vllm.tokenizers import TokenizerLike
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import EngineCoreClient
@@ -92,7 +91,11 @@ class RemoteLLM(AsyncLLM):
         chunks.install()
         self.renderer = renderer_from_config(config)
         self.input_processor = CheckedInputProcessor(config, self.renderer)
-        self.output_processor = TextProcessor(self.renderer.tokenizer, log_stats=False)
+        self.output_processor = TextProcessor(
+            self.renderer.tokenizer,
+            log_stats=False,
+            stream_interval=config.scheduler_config.stream_interval,
+        )
         self.admission_stats = self.logger_manager = self.profiler = None
         self.output_handler: asyncio.Task | None = None
         self._client_count = 1
@@ -144,8 +147,8 @@ class TextProcessor(OutputProcessor):
         ended: tokens of each request that the last call of ``process_outputs`` ended.
     """
 
-    def __init__(self, tokenizer: TokenizerLike | None, *, log_stats: bool) -> None:
-        super().__init__(tokenizer, log_stats=log_stats)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.ended: dict[str, int] = {}
 
     def process_outputs(self, *args: Any, **kwargs: Any) -> OutputProcessorOutput:

@@ -76,6 +76,8 @@ class IngressOptions:
     """Token for /admin, which is not served without one."""
     api_keys: ApiKeySource | None = None
     """None means open access."""
+    stream_interval: int = 1
+    """Tokens of a stream in one event."""
     attainment: float = 0.9
     """Target attainment of the default class, 0 to 1."""
     grace_s: float = 30.0
@@ -195,6 +197,7 @@ class IngressServer:
         self._grammars = GrammarChecks(self._settings)
         self._grammars.install()
         config = frontend_config(self._settings)
+        config.scheduler_config.stream_interval = self._options.stream_interval
         llm = RemoteLLM(config, self._dispatcher, self._dispatcher.admit, self._grammars)
         app = await text_app(llm, self._settings)
         app.router.routes.extend(self._probes())
