@@ -13,6 +13,7 @@ with a token (``calls``):
 
 import asyncio
 import contextlib
+import math
 import tempfile
 import time
 from collections import deque
@@ -91,8 +92,12 @@ class Tokens(Protocol):
 class StatusFeed:
     """A stream of statuses for one reader at a time; a new reader replaces the old one."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._before: bytes | None = None
+        """The status before the latest one."""
         self._latest: bytes | None = None
+        self._published_s = -math.inf
         # A reader this far behind misses the oldest. The newest contains everything except the
         # admitted ids, which time out in the cell's ledger.
         self._unread: deque[bytes] = deque(maxlen=256)
@@ -100,7 +105,8 @@ class StatusFeed:
         self._reader = 0
 
     def publish(self, status: bytes) -> None:
-        self._latest = status
+        self._before, self._latest = self._latest, status
+        self._published_s = self._clock()
         self._unread.append(status)
         self._changed.set()
 
@@ -117,9 +123,17 @@ class StatusFeed:
 
     async def read(self) -> AsyncIterator[bytes]:
         """Yield the latest status, then each new one or, after a second without, the same again, as
-        JSON lines."""
+        JSON lines.
+
+        While statuses come, the one before is yielded first: a cell that joins a working instance
+        sees at once that it finishes iterations.
+        """
         self._reader = me = self._reader + 1
         self._changed.set()
+        if self._clock() - self._published_s > messages.HEARTBEAT_S:
+            self._unread.clear()
+        elif len(self._unread) < 2:
+            self._unread = deque(filter(None, (self._before, self._latest)), self._unread.maxlen)
         while self._reader == me:
             lines = [*self._unread] or [self._latest or b""]
             self._unread.clear()
