@@ -119,7 +119,7 @@ def test_engine_that_cannot_load_its_model_exits_with_the_reason(folder: Path) -
     )
     code, line = ended(*arguments(folder, "instance", "--port", str(free_port())))
     assert code == 1
-    assert line.startswith("error: instance-0 has ended: safetensors")
+    assert line.startswith("error: instance-0 has ended: SafetensorError: ")
     assert "file not fully covered" in line
 
 

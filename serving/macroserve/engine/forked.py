@@ -28,7 +28,7 @@ NICENESS = 10
 START_S = 60.0
 """Time limit of the server's preparation, seconds."""
 
-ELAPSED_PER_CPU = 4
+ELAPSED_PER_CPU = 8
 """Limit on a call's elapsed time, as a multiple of the limit on its processor time."""
 
 

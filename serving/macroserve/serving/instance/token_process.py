@@ -222,8 +222,11 @@ async def _serve(sock: socket.socket, setup: Setup, main_thread: MainThread) -> 
         channel.send(started)
     except Exception as error:
         # An engine may raise anything; the control process reports it.
-        cause = in_manifest_words(str(error)) or type(error).__name__
-        channel.send(Failed(type(error).__name__, cause))
+        kind = type(error).__name__
+        cause = in_manifest_words(str(error))
+        if not isinstance(error, ValueError | RuntimeError | OSError):
+            cause = f"{kind}: {cause}"
+        channel.send(Failed(kind, cause or kind))
         return
     tasks: set[asyncio.Task[None]] = set()
     async for message in channel.messages(decode_to_server):
