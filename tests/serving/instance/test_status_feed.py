@@ -37,7 +37,7 @@ async def test_reader_of_an_engine_that_reports_nothing_new_begins_with_the_late
     clock = Clock()
     feed = published(clock, b"1", b"2", b"3")
     clock.now_s += HEARTBEAT_S + 0.01
-    assert await first_lines(feed) == [b"3"], "the others prove nothing any more"
+    assert await first_lines(feed) == [b"3"], "old statuses do not show that it works"
     feed.publish(b"4")
     assert await first_lines(feed) == [b"3", b"4"]
 
